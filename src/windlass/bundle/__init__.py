@@ -1,0 +1,1 @@
+"""Writes the study's folder: few, large files."""

@@ -1,0 +1,1 @@
+"""Who may execute which trial: a register changed by compare-and-swap, with no locks."""

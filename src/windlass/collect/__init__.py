@@ -1,0 +1,1 @@
+"""Journal and claims become the State that views show."""

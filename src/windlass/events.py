@@ -1,0 +1,37 @@
+"""The journal's vocabulary: what each kind of line says. The agent needs it: Python 3.9, standard library.
+
+Every line is one JSON object with ``e`` (kind) and ``t`` (Unix time, seconds). The first line of a file is its header
+(``agent`` or ``client``) and carries ``v``, the version of the format.
+
+agent   {e,t,v,id,host,boot,pid,began,slots,cpus,gpus,version}   an agent is there; `boot`+`pid`+`began` name the process
+client  {e,t,v,id,host,boot,pid,began}                           the command line wrote this file
+start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
+end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,note}
+                               it ended; `m` maps a metric to [last, min, max, count]; absent keys are unknown
+beat    {e,t,live}             the agent is alive; `live` maps trial `i` to {step, m} for attempts under way
+note    {e,t,text[,i]}         something worth telling the user
+bye     {e,t,reason}           the agent ended in order
+cancel  {e,t,r}                the user cancelled the trials of the ranges `r` ([first, last+1] pairs)
+retry   {e,t,r}                the user put these trials back
+again   {e,t,i,n}              attempt `n` failed and the agent itself will try trial `i` again
+Numbers that JSON has no word for are written as the strings "nan", "inf" and "-inf".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+JOURNAL_VERSION = 1
+
+
+def wire_number(value: float) -> Any:
+    """A float as strict JSON can carry it."""
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def unwire_number(value: Any) -> float:
+    """The inverse of `wire_number`."""
+    return float(value)

@@ -1,0 +1,50 @@
+"""Every path of a study's folder, in one object. The agent needs it: Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import os
+from typing import List
+
+
+class StudyPaths:
+    """Where things are inside one study's folder. Makes and reads nothing."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.abspath(folder)
+        self.study_file = self._at("study.yaml")
+        self.plan = self._at("plan.json")
+        self.trials = self._at("trials.jsonl")
+        self.trials_index = self._at("trials.idx")
+        self.agent = self._at("agent.pyz")
+        self.warm = self._at("warm.json")
+        self.prepare_lock = self._at("prepare.lock")
+        self.claims = self._at("claims")
+        self.journal = self._at("journal")
+        self.output = self._at("output")
+        self.outputs = self._at("outputs")
+        self.checkpoints = self._at("checkpoints")
+
+    def _at(self, *parts: str) -> str:
+        return os.path.join(self.folder, *parts)
+
+    def folders(self) -> List[str]:
+        return [self.folder, self.claims, self.journal, self.output]
+
+    def journal_of(self, writer: str) -> str:
+        return os.path.join(self.journal, writer + ".jsonl")
+
+    def output_of(self, agent: str) -> str:
+        return os.path.join(self.output, agent + ".log")
+
+    def output_index_of(self, agent: str) -> str:
+        return os.path.join(self.output, agent + ".idx")
+
+    def metrics_of(self, agent: str) -> str:
+        return os.path.join(self.output, agent + ".metrics.jsonl")
+
+    def reserve_of(self, agent: str) -> str:
+        """A little room kept so that the last records can be written on a full disk."""
+        return os.path.join(self.journal, agent + ".reserve")
+
+    def outputs_of(self, trial_id: str) -> str:
+        return os.path.join(self.outputs, trial_id)

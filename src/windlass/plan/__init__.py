@@ -1,0 +1,1 @@
+"""Need, site and trials become a Plan. Nothing here touches disk or cluster."""

@@ -1,0 +1,1 @@
+"""A Study becomes its Trials; one file an algorithm."""

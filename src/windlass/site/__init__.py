@@ -1,0 +1,1 @@
+"""What is known of the machine or cluster at hand."""

@@ -1,0 +1,55 @@
+"""The states a trial can be in and the causes an attempt can end with. The agent needs it: Python 3.9."""
+
+from __future__ import annotations
+
+import enum
+from typing import Dict
+
+
+class State(str, enum.Enum):
+    """What a trial is doing now."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+
+
+class Cause(str, enum.Enum):
+    """Why an attempt ended; decides what happens next."""
+
+    DONE = "done"
+    FAILED = "failed"  # non-zero exit code
+    KILLED = "killed"  # by a signal that was not ours
+    HOST_MEMORY = "host out of memory"
+    GPU_MEMORY = "gpu out of memory"
+    TIME = "time limit"
+    PREEMPTED = "preempted"
+    NODE = "node failed"
+    DIVERGED = "diverged"
+    STAGE_IN = "stage-in failed"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"  # Ctrl-C, or the launcher went away
+    LOST = "agent lost"  # the agent ended without a word
+
+
+STATE_OF: Dict[Cause, State] = {
+    Cause.DONE: State.DONE,
+    Cause.FAILED: State.FAILED,
+    Cause.KILLED: State.FAILED,
+    Cause.HOST_MEMORY: State.FAILED,
+    Cause.GPU_MEMORY: State.FAILED,
+    Cause.TIME: State.FAILED,
+    Cause.PREEMPTED: State.INTERRUPTED,
+    Cause.NODE: State.INTERRUPTED,
+    Cause.DIVERGED: State.FAILED,
+    Cause.STAGE_IN: State.FAILED,
+    Cause.CANCELLED: State.CANCELLED,
+    Cause.STOPPED: State.INTERRUPTED,
+    Cause.LOST: State.INTERRUPTED,
+}
+
+# A retry after these would meet the same end, or was not wanted.
+NEVER_RETRIED = frozenset({Cause.DONE, Cause.DIVERGED, Cause.CANCELLED, Cause.STOPPED})

@@ -1,0 +1,1 @@
+"""State becomes text. No view ever writes state."""
