@@ -1,0 +1,159 @@
+"""The values that travel left to right: Study, Trial, Plan. Frozen; they print themselves and touch nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Goal = Literal["minimize", "maximize"]
+ArgsFormat = Literal["--k v", "--k=v", "k=v", "fire"]
+Range = tuple[int, int]  # first, last + 1
+
+
+class Written(float):
+    """A float that remembers how the user wrote it, so that ``1e-3`` reaches the program as ``1e-3``."""
+
+    text: str
+
+    def __new__(cls, value: float, text: str) -> Written:
+        self = super().__new__(cls, value)
+        self.text = text
+        return self
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    goal: Goal = "minimize"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What one trial takes. None: not said."""
+
+    cpus: float | None = None
+    memory_mb: int | None = None
+    gpus: float | None = None
+    gpu_memory_mb: int | None = None
+    time_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command of a trial. With `shell`, `words` is a single string for ``/bin/sh -c``.
+
+    Words hold ``{name}`` placeholders; ``{{name}}`` stands for a literal ``{name}``. The word ``{args}`` alone
+    becomes one or more words. Nothing else in braces has a meaning.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    shell: bool = False
+    args_format: ArgsFormat = "--k v"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One of W&B's named distributions with its numbers (min, max, mu, sigma, q, a, b)."""
+
+    kind: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One dimension. `values` for a choice (with optional `weights`), `distribution` for anything sampled."""
+
+    name: str  # nested parameters are joined with dots
+    values: tuple[Any, ...] = ()
+    distribution: Distribution | None = None
+    weights: tuple[float, ...] = ()
+    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # exists only where all of these hold
+
+
+@dataclass(frozen=True)
+class Space:
+    """Everything `search` needs to make settings."""
+
+    method: Literal["grid", "random", "list"] = "grid"
+    parameters: tuple[Parameter, ...] = ()
+    zips: tuple[tuple[str, ...], ...] = ()
+    exclude: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()  # method list: the settings themselves
+    seeds: tuple[int, ...] = ()
+    seed_name: str = "seed"
+    trials: int | None = None
+    search_seed: int = 0
+
+
+@dataclass(frozen=True)
+class MetricPattern:
+    """Where a metric stands on stdout: a regular expression with one group, or None for the usual forms."""
+
+    name: str
+    regex: str | None = None
+
+
+@dataclass(frozen=True)
+class Warm:
+    mode: Literal["off", "auto", "list"] = "off"
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """The user's file (or command line), parsed and checked."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    space: Space
+    workdir: str  # where trials are executed: the study file's folder
+    project_dir: str  # the project's root: the nearest folder above with .git or pyproject.toml
+    source: str = ""  # path of the study file; empty when given on the command line
+    source_text: str = ""  # as read, to be kept with the results
+    # Task files: each row of the space is one command line of its own instead of a setting.
+    tasks: tuple[tuple[str, ...], ...] = ()
+    metric: Metric | None = None
+    metrics: tuple[MetricPattern, ...] = ()
+    on_nan: Literal["warn", "stop"] = "warn"
+    # What was said in the file about settings that other layers may say too; see plan/settings.py.
+    said: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    warm: Warm = Warm()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting of a study, with the commands it stands for."""
+
+    id: str
+    settings: Mapping[str, Any]
+    stages: tuple[tuple[str, tuple[str, ...]], ...]  # (stage name, argument list as the program will see it)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A resolved value and the layer it came from: command line, study, site or default."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `run` would do. Frozen; `windlass plan` prints it."""
+
+    study: Study
+    folder: str
+    trial_count: int
+    slots: int
+    slots_because: str
+    cpus: int
+    cpus_per_slot: int
+    gpus: tuple[str, ...]
+    agents: int
+    settings: Mapping[str, Setting]
+    launcher: str = "local"
