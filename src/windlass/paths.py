@@ -17,7 +17,6 @@ class StudyPaths:
         self.trials_index = self._at("trials.idx")
         self.agent = self._at("agent.pyz")
         self.warm = self._at("warm.json")
-        self.prepare_lock = self._at("prepare.lock")
         self.claims = self._at("claims")
         self.journal = self._at("journal")
         self.output = self._at("output")

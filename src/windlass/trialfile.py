@@ -20,8 +20,17 @@ _ENTRY = struct.Struct("<QQ")
 
 
 def id_number(trial_id: str) -> int:
-    """The 60 bits of a trial's id as a number; two trials have the same number only if they have the same id."""
-    return int.from_bytes(base64.b32decode(trial_id[1:].upper() + "===="), "big")
+    """A trial's id as a 64-bit number; two trials have the same number only if they have the same id.
+
+    Works for the beginning of an id, too: the ids that begin so have the numbers from this one up to
+    `id_number_stop`.
+    """
+    return int.from_bytes(base64.b32decode(trial_id[1:].upper().ljust(13, "A") + "==="), "big")
+
+
+def id_number_stop(beginning: str) -> int:
+    """The first number that no id beginning so has."""
+    return id_number(beginning) + (1 << (64 - 5 * len(beginning[1:])))
 
 
 class TrialFile:

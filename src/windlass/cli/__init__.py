@@ -1,1 +1,80 @@
-""""""
+"""The command line: one verb a file, loaded when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from windlass import __version__
+from windlass.errors import InputError, WindlassError
+
+# Verb → what it does. The module of the same name is imported only when the verb is used.
+VERBS = {
+    "init": "Write a study for a script by reading its --help.",
+    "plan": "Show what `run` would do. Writes nothing.",
+    "run": "Run what is missing of a study.",
+    "status": "Show how far a study is.",
+    "logs": "Show what a trial printed.",
+    "results": "Show results: one row a trial, or one a setting.",
+    "retry": "Put trials back and run them again.",
+    "cancel": "Take trials off the list and stop them.",
+    "explain": "Say what happened to a trial, or why it does not run.",
+}
+
+
+class Verbs(click.Group):
+    """Knows all verbs by name without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"windlass.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="windlass")
+def windlass() -> None:
+    """Hauls experiments from your machine to Slurm clusters, and the results back.
+
+    One study file holds the command that works and the values to try. Without a study's name, verbs mean the newest.
+
+    Exit codes: 0 all trials done, 1 some trial did not end well, 2 bad input, 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Errors of ours are shown without a traceback."""
+    try:
+        code: Any = windlass.main(arguments, prog_name="windlass", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except WindlassError as error:
+        _show(error)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _show(error: WindlassError) -> None:
+    problems = [problem.render() for problem in error.problems] if isinstance(error, InputError) else [str(error)]
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)

@@ -1,0 +1,90 @@
+"""The agent's command line: ``python agent.pyz FOLDER``. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import shutil
+import sys
+import tempfile
+import time
+from typing import List, Optional
+
+from windlass.agent.claim import Claimer, TrialQueue
+from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
+from windlass.agent.loop import EXIT_FULL, EXIT_REFUSED, Loop
+from windlass.agent.runner import Runner
+from windlass.agent.warming import Warming
+from windlass.claims.alive import identity
+from windlass.events import JOURNAL_VERSION
+from windlass.ids import agent_id
+from windlass.journal.write import DiskFull, JournalWriter
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
+
+
+def parse_arguments(words: Optional[List[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="windlass-agent", description="Takes trials of a study and runs them.")
+    parser.add_argument("folder", help="the study's folder")
+    parser.add_argument("--slots", type=int, help="trials at a time (default: as planned)")
+    parser.add_argument("--launcher-fd", type=int, help="stop when the other end of this pipe is closed")
+    parser.add_argument("--linger", action="store_true", help="wait for trials that other agents may give back")
+    return parser.parse_args(words)
+
+
+def main(words: Optional[List[str]] = None) -> int:
+    arguments = parse_arguments(words)
+    paths = StudyPaths(arguments.folder)
+    try:
+        config = read_config(paths.plan)
+        os.chdir(config.workdir)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"windlass agent: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    agent = agent_id()
+    runtime_folder = tempfile.mkdtemp(prefix="windlass-")
+    try:
+        return _live(arguments, paths, config, agent, runtime_folder)
+    except DiskFull as error:
+        print(f"windlass agent: no room left on the disk of {error}", file=sys.stderr)
+        return EXIT_FULL
+    except OSError as error:
+        print(f"windlass agent: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    finally:
+        shutil.rmtree(runtime_folder, ignore_errors=True)
+
+
+def _live(
+    arguments: argparse.Namespace, paths: StudyPaths, config: AgentConfig, agent: str, runtime_folder: str
+) -> int:
+    fifo_path = os.path.join(runtime_folder, "metrics")
+    os.mkfifo(fifo_path, 0o600)
+    # Open at both ends, so that the pipe outlives its writers.
+    fifo = os.open(fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    count = arguments.slots or config.slots
+    slots = make_slots(config, count)
+    header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": agent, **identity(), "slots": count}
+    journal = JournalWriter(paths.journal_of(agent), header, paths.reserve_of(agent))
+    env = trial_environment(config, paths.folder, paths.agent, agent, fifo_path)
+    poller = select.epoll()
+    warming = None
+    if config.warm_mode != "off":
+
+
+        def note(text: str) -> None:
+            journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
+
+        warming = Warming(config, env, paths.agent, paths.warm, note)
+    runner = Runner(config, paths, agent, slots, env, journal, poller, warming, runtime_folder)
+    claimer = Claimer(paths, agent)
+    queue = TrialQueue(TrialFile(paths))
+    loop = Loop(
+        agent, runner, claimer, queue, journal, poller, fifo, runtime_folder, arguments.launcher_fd, arguments.linger
+    )
+    return loop.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Which trials this agent takes, and how many at a time. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Deque, List, Optional, Set
+
+from windlass.agent.child import Trial
+from windlass.claims import ranges as rs
+from windlass.claims.ranges import Ranges
+from windlass.claims.recover import recover
+from windlass.claims.register import Register, RegisterFile
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
+
+_BLOCK_S = 4.0  # a block should last about so long: what dies with an agent is little, and claiming costs nothing
+_READ_AHEAD = 256
+
+
+def block_size(free: int, rate_per_s: float, previous: int, left: int, agents: int) -> int:
+    """How many trials to take now: enough for the free slots, more where trials are short, fewer towards the end."""
+    wanted = max(free, min(int(rate_per_s * _BLOCK_S), 4 * max(previous, 1)))
+    fair = max(free, left // (2 * max(agents, 1)))
+    return max(1, min(wanted, fair, left))
+
+
+class TrialQueue:
+    """Trials taken but not yet started. Reads their lines a few at a time, so memory stays flat."""
+
+    def __init__(self, trials: TrialFile) -> None:
+        self._trials = trials
+        self._ranges: Ranges = []
+        self._ready: Deque[Trial] = deque()
+        self._again: Deque[Trial] = deque()
+
+    def push(self, ranges: Ranges) -> None:
+        self._ranges.extend(ranges)
+
+    def push_again(self, trial: Trial) -> None:
+        """A trial to be tried once more, behind the others."""
+        self._again.append(trial)
+
+    def pop(self) -> Optional[Trial]:
+        if not self._ready and self._ranges:
+            block, self._ranges = rs.take(self._ranges, _READ_AHEAD)
+            for first, stop in block:
+                self._ready.extend(Trial(number, line) for number, line in self._trials.iterate(first, stop))
+        if self._ready:
+            return self._ready.popleft()
+        return self._again.popleft() if self._again else None
+
+    def rest(self) -> Ranges:
+        waiting = [trial.number for trial in (*self._ready, *self._again)]
+        return rs.union(rs.normalise(self._ranges), rs.from_numbers(waiting))
+
+    def drop(self, cancelled: Ranges) -> None:
+        self._ranges = rs.subtract(rs.normalise(self._ranges), cancelled)
+        for queue in (self._ready, self._again):
+            for trial in [trial for trial in queue if rs.contains(cancelled, trial.number)]:
+                queue.remove(trial)
+
+    def clear(self) -> None:
+        self._ranges = []
+        self._ready.clear()
+        self._again.clear()
+
+
+class Claimer:
+    """Takes blocks from the register for one agent and gives back what it did not finish."""
+
+    def __init__(self, paths: StudyPaths, agent: str) -> None:
+        self._paths = paths
+        self._agent = agent
+        self._register = RegisterFile(paths.claims, agent)
+        self._previous = 0
+
+    def take(self, free: int, rate_per_s: float, busy: Set[int]) -> Ranges:
+        """Take a block; `busy` are the trials this agent still executes, all others it held are finished."""
+        taken: Ranges = []
+
+        def change(register: Register) -> Optional[Register]:
+            taken.clear()
+            if not register.todo:
+                return None
+            agents = len(set(register.held) | {self._agent})
+            wanted = block_size(free, rate_per_s, self._previous, rs.count(register.todo), agents)
+            block, register.todo = rs.take(register.todo, wanted)
+            taken.extend(block)
+            register.held[self._agent] = rs.union(rs.from_numbers(busy), block)
+            return register
+
+        self._register.update(change)
+        self._previous = rs.count(taken)
+        return taken
+
+    def others_hold(self) -> bool:
+        """Whether other agents still execute trials that may come back."""
+        return any(held for agent, held in self._register.read().held.items() if agent != self._agent)
+
+    def recover(self) -> List[str]:
+        return recover(self._paths, self._register, self._agent)
+
+    def cancelled_if_changed(self) -> Optional[Ranges]:
+        register = self._register.read_if_changed()
+        return None if register is None else register.cancelled
+
+    def give_back(self, unfinished: Ranges) -> None:
+        """This agent is done: it holds nothing any more, and `unfinished` is everybody's again."""
+
+        def change(register: Register) -> Optional[Register]:
+            if register.held.pop(self._agent, None) is None:
+                return None
+            register.todo = rs.union(register.todo, rs.subtract(unfinished, register.cancelled))
+            return register
+
+        self._register.update(change)

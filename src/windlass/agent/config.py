@@ -1,0 +1,102 @@
+"""What the agent is told: plan.json and its command line. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Optional, Tuple
+
+PLAN_VERSION = 1
+
+
+class AgentConfig:
+    """plan.json, as far as the agent uses it; see bundle/folder.py for who writes it."""
+
+    def __init__(self, plan: Dict[str, Any]) -> None:
+        if plan["version"] > PLAN_VERSION:
+            raise ValueError(f"plan.json is of version {plan['version']}, this agent reads up to {PLAN_VERSION}")
+        self.name: str = plan["name"]
+        self.workdir: str = plan["workdir"]
+        self.project_dir: str = plan["project_dir"]
+        self.scratch_dir: str = plan["scratch_dir"]
+        self.env: Dict[str, str] = plan["env"]
+        self.slots: int = plan["slots"]
+        self.agents: int = plan["agents"]
+        self.cpus_per_slot: int = plan["cpus_per_slot"]
+        self.gpus: List[str] = plan["gpus"]
+        self.gpus_per_slot: float = plan["gpus_per_slot"]
+        self.seed_name: str = plan["seed_name"]
+        self.timeout_s: Optional[float] = plan["timeout_s"]
+        self.grace_s: float = plan["grace_s"]
+        self.retries: Dict[str, int] = plan["retries"]
+        self.metric: Optional[str] = plan["metric"]
+        self.metrics: List[Tuple[str, Optional[str]]] = [(name, regex) for name, regex in plan["metrics"]]
+        self.stop_on_nan: bool = plan["on_nan"] == "stop"
+        self.outputs: List[str] = plan["outputs"]
+        self.output_limit_bytes: int = plan["output_limit_bytes"]
+        self.warm_mode: str = plan["warm"]["mode"]
+        self.warm_modules: List[str] = plan["warm"]["modules"]
+
+
+def read_config(path: str) -> AgentConfig:
+    with open(path, encoding="utf-8") as file:
+        return AgentConfig(json.load(file))
+
+
+# Libraries that would otherwise start a thread a core in every trial.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+
+
+def trial_environment(config: AgentConfig, folder: str, agent_zip: str, agent: str, fifo: str) -> Dict[str, str]:
+    """What is the same for all trials of this agent. What the study says beats what we would set."""
+    env = dict(os.environ)
+    threads = str(max(1, config.cpus_per_slot))
+    env.update(dict.fromkeys(_THREAD_VARIABLES, threads))
+    env.update(
+        PYTHONUNBUFFERED="1",
+        MPLBACKEND="Agg",
+        source_dir=config.project_dir,
+        project_name=os.path.basename(config.project_dir),
+        scratch_dir=config.scratch_dir,
+        exp_name=config.name,
+        WINDLASS_STUDY=config.name,
+        WINDLASS_FOLDER=folder,
+        WINDLASS_AGENT=agent,
+        WINDLASS_METRICS=fifo,
+    )
+    # Without a display a window cannot block a trial that nobody watches.
+    env.pop("DISPLAY", None)
+    python_path = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = python_path + os.pathsep + agent_zip if python_path else agent_zip
+    env.update(config.env)
+    return env
+
+
+class Slot:
+    """A place for one trial: its number and the devices it may use."""
+
+    __slots__ = ("gpus", "number")
+
+    def __init__(self, number: int, gpus: Optional[str]) -> None:
+        self.number = number
+        self.gpus = gpus  # value for CUDA_VISIBLE_DEVICES; None leaves the variable alone
+
+
+def make_slots(config: AgentConfig, count: int) -> List[Slot]:
+    """Deal the GPUs out: whole ones in turn, or several slots a GPU where a trial needs less than one."""
+    devices = config.gpus
+    share = config.gpus_per_slot
+    if not devices or not share:
+        return [Slot(number, None if not devices else "") for number in range(count)]
+    if share < 1:
+        return [Slot(number, devices[number % len(devices)]) for number in range(count)]
+    width = int(share)
+    return [Slot(number, ",".join(devices[number * width : (number + 1) * width])) for number in range(count)]

@@ -1,0 +1,355 @@
+"""The agent's life: claim, run, refill, stop in time, give back. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import enum
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from typing import Any, Dict, List, Optional
+
+from windlass.agent.claim import Claimer, TrialQueue
+from windlass.agent.guard import release_guard, start_guard
+from windlass.agent.metrics import MessageReader
+from windlass.agent.runner import Runner
+from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
+from windlass.claims import ranges as rs
+from windlass.claims.alive import BEAT_S, FENCE_S
+from windlass.claims.strays import AGENT_VARIABLE, end_strays
+from windlass.journal.write import DiskFull, JournalWriter
+from windlass.states import Cause
+
+_CONTROL_S = 1.0  # how often the register is looked at for cancellations
+_IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
+EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 5, 130
+
+
+class Mode(enum.Enum):
+    RUN = "run"
+    DRAIN = "drain"  # take no more, let those under way end
+    STOP = "stop"  # end those under way
+
+
+class Loop:
+    """Single-threaded: everything happens in `step`."""
+
+    def __init__(
+        self,
+        agent: str,
+        runner: Runner,
+        claimer: Claimer,
+        queue: TrialQueue,
+        journal: JournalWriter,
+        poller: select.epoll,
+        fifo: int,
+        runtime_folder: str,
+        launcher: Optional[int],
+        linger: bool,
+    ) -> None:
+        self._agent = agent
+        self._runner = runner
+        self._claimer = claimer
+        self._queue = queue
+        self._journal = journal
+        self._poller = poller
+        self._fifo = fifo
+        self._messages = MessageReader(runner.deliver)
+        self._runtime_folder = runtime_folder
+        self._launcher = launcher
+        self._linger = linger
+        self._mode = Mode.RUN
+        self._reason = "nothing left"
+        self._exit = EXIT_DONE
+        self._warm: Dict[int, WarmServer] = {}
+        self._began = time.monotonic()
+        self._next_beat = self._began + BEAT_S
+        self._next_control = self._began + _CONTROL_S
+        self._next_idle_look = 0.0
+        self._failing_since: Optional[float] = None
+        self._unfinished: List[int] = []
+        runner.retry = queue.push_again
+
+    # -- setting up and taking down
+
+    def run(self) -> int:
+        """Work until nothing is left or we are told to stop. The exit code tells the truth."""
+        self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)  # the wake-up pipe carries the number
+        self._guard = start_guard(self._agent, self._runtime_folder)
+        for descriptor in (self._wake, self._fifo, self._launcher):
+            if descriptor is not None:
+                self._poller.register(descriptor, select.EPOLLIN)
+        try:
+            while self._step():
+                pass
+        finally:
+            self._take_down()
+        if self._exit:
+            return self._exit
+        return EXIT_FAILED if self._runner.failed else EXIT_DONE
+
+    def _take_down(self) -> None:
+        self._runner.stop_all(Cause.STOPPED, kill=True)
+        if self._runner.warming is not None:
+            self._runner.warming.close()
+        end_strays(AGENT_VARIABLE, self._agent)
+        try:
+            self._runner.close()
+        except (DiskFull, OSError) as error:
+            print(f"windlass agent: some output could not be kept: {error}", file=sys.stderr)
+        self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason})
+        try:
+            self._journal.flush_reserve()
+            # Only after the journal is written: whoever takes these trials next must know what became of them.
+            self._claimer.give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
+        except (DiskFull, OSError) as error:
+            print(f"windlass agent: the end could not be recorded: {error}", file=sys.stderr)
+            self._exit = self._exit or EXIT_FULL
+        self._journal.close()
+        release_guard(*self._guard)
+
+    # -- one turn
+
+    def _step(self) -> bool:
+        if self._mode is Mode.RUN:
+            self._fill()
+        elif not self._runner.attempts:
+            return False
+        if self._mode is Mode.RUN and not self._runner.attempts and not self._may_continue():
+            return False
+        now = time.monotonic()
+        self._flush(now)
+        for descriptor, event in self._poller.poll(self._patience_s(now)):
+            self._handle(descriptor, event)
+        return True
+
+    def _patience_s(self, now: float) -> float:
+        """How long the poll may wait for something to happen."""
+        times = [self._next_beat, self._next_control]
+        limit = self._runner.check_limits(now)
+        if limit is not None:
+            times.append(limit)
+        if not self._runner.attempts:
+            times.append(now + _IDLE_S)
+        patience_s = min(times) - now
+        output_s = self._runner.output.due_in_s(time.time())
+        if output_s is not None:
+            patience_s = min(patience_s, output_s)
+        return max(0.0, patience_s)
+
+    def _fill(self) -> None:
+        """Put a trial into every free slot."""
+        runner, attempts = self._runner, []
+        while runner.free:
+            trial = self._queue.pop()
+            if trial is None:
+                if not self._claim(len(runner.free)):
+                    break
+                continue
+            attempts.append(runner.announce(trial))
+        if not attempts:
+            return
+        if not self._flush_journal():
+            return  # the records of their starts are not safe: they stay announced and are given back at the end
+        for attempt in attempts:
+            runner.launch(attempt)
+        if runner.warming is not None:
+            for server in runner.warming.opened:
+                self._warm[server.fileno()] = server
+                self._poller.register(server.fileno(), select.EPOLLIN)
+            runner.warming.opened.clear()
+
+    def _claim(self, free: int) -> bool:
+        now = time.monotonic()
+        if now < self._next_idle_look:
+            return False
+        rate_per_s = self._runner.finished / max(now - self._began, 0.001)
+        try:
+            taken = self._claimer.take(free, rate_per_s, self._runner.busy)
+        except DiskFull as error:
+            self._disk_full(error)
+            return False
+        self._queue.push(taken)
+        if not taken:
+            self._next_idle_look = now + _IDLE_S
+        return bool(taken)
+
+    def _may_continue(self) -> bool:
+        """Nothing under way and nothing to take: wait only where trials of others may still come back."""
+        if self._queue.rest():
+            return True
+        if self._claimer.recover():
+            self._next_idle_look = 0.0
+            return True
+        return self._linger and self._claimer.others_hold()
+
+    # -- what happened
+
+    def _handle(self, descriptor: int, event: int) -> None:
+        if self._runner.owns(descriptor):
+            self._runner.read_pipe(descriptor)
+        elif descriptor == self._wake:
+            self._read_signals()
+        elif descriptor == self._fifo:
+            self._read_messages()
+        elif descriptor == self._launcher:
+            self._read_launcher()
+        elif descriptor in self._warm:
+            self._read_warm(descriptor)
+
+    def _read_messages(self) -> None:
+        try:
+            while data := os.read(self._fifo, 1 << 16):
+                self._messages.feed(data)
+        except BlockingIOError:
+            pass
+
+    def _read_launcher(self) -> None:
+        assert self._launcher is not None
+        if not os.read(self._launcher, 64):
+            self._poller.unregister(self._launcher)
+            self._stop("the launcher went away")
+
+    def _read_signals(self) -> None:
+        for number in set(os.read(self._wake, 4096)):
+            if number == signal.SIGCHLD:
+                self._reap()
+            elif number == signal.SIGINT and self._mode is Mode.RUN:
+                self._mode, self._reason, self._exit = Mode.DRAIN, "interrupted", EXIT_STOPPED
+            else:
+                self._stop("interrupted")
+
+    def _stop(self, reason: str) -> None:
+        """End the trials under way: politely the first time, at once the second."""
+        again = self._mode is Mode.STOP
+        self._mode, self._reason, self._exit = Mode.STOP, reason, EXIT_STOPPED
+        self._unfinished = sorted(self._runner.busy | set(self._unfinished))
+        self._runner.stop_all(Cause.STOPPED, kill=again)
+
+    def _reap(self) -> None:
+        # What a trial said before it ended is read before its end is recorded.
+        self._read_messages()
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            ours = self._runner.child_ended(pid, status, usage.ru_maxrss, usage.ru_utime + usage.ru_stime)
+            if not ours and pid == self._guard[0]:
+                os.close(self._guard[1])
+                self._guard = start_guard(self._agent, self._runtime_folder)
+
+    def _read_warm(self, descriptor: int) -> None:
+        server = self._warm[descriptor]
+        self._read_messages()
+        for event in server.read():
+            if isinstance(event, Started):
+                self._runner.warm_started(event.token, event.pid)
+            elif isinstance(event, Ended):
+                self._runner.warm_ended(event.token, event.status, event.max_rss_kb, event.cpu_s)
+            elif isinstance(event, (Refused, Gone)):
+                self._warm_is_gone(descriptor, server, event)
+                return
+            elif isinstance(event, (Ready, Learned)):
+                for note in event.notes:
+                    self._note(note)
+
+    def _warm_is_gone(self, descriptor: int, server: WarmServer, event: Any) -> None:
+        self._poller.unregister(descriptor)
+        del self._warm[descriptor]
+        warming = self._runner.warming
+        assert warming is not None
+        warming.forget(server, event.reason)
+        waiting = self._runner.warm_lost()
+        server.close()
+        if isinstance(event, Refused) and warming.explicit:
+            self._mode, self._reason, self._exit = Mode.STOP, f"warm: {event.reason}", EXIT_REFUSED
+            print(f"windlass agent: warm start refused: {event.reason}", file=sys.stderr)
+            self._unfinished = sorted({attempt.trial.number for attempt in waiting} | self._runner.busy)
+            self._runner.abandon(waiting)
+            return
+        for attempt in waiting:
+            self._runner.relaunch(attempt)
+
+    def _note(self, text: str) -> None:
+        self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
+
+    # -- writing
+
+    def _flush(self, now: float) -> None:
+        self._read_control(now)
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT_S
+            self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
+            # In a thread: on a network file system this can take long, and no slot should wait for it.
+            threading.Thread(target=_sync_quietly, args=(self._journal,), daemon=True).start()
+        try:
+            self._runner.output.flush(time.time())
+            self._runner.curves.flush()
+        except DiskFull as error:
+            self._disk_full(error)
+        except OSError as error:
+            self._cannot_write(error)
+        self._flush_journal()
+
+    def _read_control(self, now: float) -> None:
+        if now < self._next_control:
+            return
+        self._next_control = now + _CONTROL_S
+        cancelled = self._claimer.cancelled_if_changed()
+        if cancelled:
+            self._queue.drop(cancelled)
+            for attempt in list(self._runner.attempts.values()):
+                if rs.contains(cancelled, attempt.trial.number):
+                    self._runner.stop(attempt, Cause.CANCELLED)
+
+    def _flush_journal(self) -> bool:
+        try:
+            self._journal.flush()
+        except DiskFull as error:
+            self._disk_full(error)
+            return False
+        except OSError as error:
+            self._cannot_write(error)
+            return False
+        self._failing_since = None
+        return True
+
+    def _disk_full(self, error: DiskFull) -> None:
+        if self._exit != EXIT_FULL:
+            print(f"windlass agent: no room left on the disk of {error}; no more trials are started", file=sys.stderr)
+            self._reason, self._exit = "disk full", EXIT_FULL
+            self._mode = Mode.DRAIN if self._mode is Mode.RUN else self._mode
+            self._abandon_unlaunched()
+        try:
+            self._journal.flush_reserve()
+        except (DiskFull, OSError):
+            pass  # kept, and tried again at every turn and at the end
+
+    def _cannot_write(self, error: OSError) -> None:
+        """The folder is out of reach. Others will take our trials once our lease is over: stop before that."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+            print(f"windlass agent: cannot write to the study's folder: {error}", file=sys.stderr)
+        elif now - self._failing_since > FENCE_S:
+            self._stop("the study's folder is out of reach")
+
+    def _abandon_unlaunched(self) -> None:
+        unlaunched = [attempt for attempt in self._runner.attempts.values() if not attempt.streams]
+        self._unfinished.extend(attempt.trial.number for attempt in unlaunched)
+        self._runner.abandon(unlaunched)
+
+
+def _sync_quietly(journal: JournalWriter) -> None:
+    try:
+        journal.sync()
+    except (OSError, ValueError):
+        pass

@@ -1,0 +1,138 @@
+"""What a trial reports: numbers from windlass.log and from its output. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from windlass.events import wire_number
+from windlass.journal.write import AppendFile
+
+_NUMBER = rb"([-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?))\b"
+# A tqdm bar: " 45%|####      | 450/1000 [00:01<00:02, 300it/s, loss=0.5]"
+_BAR = re.compile(rb"\|\s*(\d+)/(\d+) \[")
+_STEP = re.compile(rb"(?:^|[\s,{\[\"'])(?:global_step|step|epoch|iteration|iter|update)[\"']?\s*[=: ]\s*(\d+)", re.IGNORECASE)
+
+
+class MetricBook:
+    """Last, least, greatest and count of each metric of one attempt; grows with the number of names only."""
+
+    def __init__(self) -> None:
+        self.values: Dict[str, List[float]] = {}
+        self.step: Optional[float] = None
+        self.logged = False  # windlass.log was used: then output is not searched for the same names
+
+    def add(self, name: str, value: float) -> None:
+        entry = self.values.get(name)
+        if entry is None:
+            self.values[name] = [value, value, value, 1]
+            return
+        entry[0] = value
+        entry[3] += 1
+        # A comparison with NaN is False: a first NaN gives way to the first real number.
+        if value < entry[1] or math.isnan(entry[1]):
+            entry[1] = value
+        if value > entry[2] or math.isnan(entry[2]):
+            entry[2] = value
+
+    def to_json(self) -> Dict[str, Any]:
+        return {
+            name: [wire_number(entry[0]), wire_number(entry[1]), wire_number(entry[2]), int(entry[3])]
+            for name, entry in self.values.items()
+        }
+
+
+class OutputPatterns:
+    """Finds metrics in lines of output: ``loss=0.12``, ``loss: 0.12``, ``{"loss": 0.12}``, bars of tqdm, own patterns."""
+
+    def __init__(self, patterns: List[Tuple[str, Optional[str]]]) -> None:
+        self._patterns = []
+        for name, regex in patterns:
+            usual = rb"(?:^|[^\w.-])[\"']?" + re.escape(name).encode() + rb"[\"']?\s*[=:]\s*[\"']?" + _NUMBER
+            compiled = re.compile(regex.encode() if regex else usual, 0 if regex else re.IGNORECASE)
+            self._patterns.append((name, compiled))
+
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
+    def read(self, line: bytes) -> Tuple[Dict[str, float], Optional[float]]:
+        found: Dict[str, float] = {}
+        for name, pattern in self._patterns:
+            for match in pattern.finditer(line):
+                try:
+                    found[name] = float(match.group(match.lastindex or 0))
+                except ValueError:
+                    continue
+        if not found:
+            return found, None
+        match = _BAR.search(line) or _STEP.search(line)
+        return found, float(match.group(1)) if match else None
+
+
+class Curve:
+    """Decides which points of a trial's curves are kept: all at first, then ever fewer, so that files stay small."""
+
+    __slots__ = ("_begin", "_count", "_next")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._begin = 0.0
+        self._next = 0.0
+
+    def keep(self, now: float) -> bool:
+        if self._count == 0:
+            self._begin = now
+        self._count += 1
+        if self._count > 100 and now < self._next:
+            return False
+        self._next = now + (now - self._begin) / 500
+        return True
+
+
+class MetricsFile:
+    """The curves of all trials of one agent: one line a kept point. Made when the first point comes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: Optional[AppendFile] = None
+        self._lines: List[str] = []
+
+    def add(self, number: int, attempt: int, when: float, step: Optional[float], values: Mapping[str, float]) -> None:
+        wired = {name: wire_number(value) for name, value in values.items()}
+        self._lines.append(json.dumps([number, attempt, round(when, 3), step, wired], separators=(",", ":")))
+
+    def flush(self) -> None:
+        if not self._lines:
+            return
+        data = ("\n".join(self._lines) + "\n").encode()
+        self._lines.clear()
+        if self._file is None:
+            self._file = AppendFile(self._path)
+        self._file.write(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+Message = Tuple[int, int, float, Optional[float], Dict[str, float]]
+
+
+class MessageReader:
+    """Cuts what comes out of the FIFO into messages of windlass.log."""
+
+    def __init__(self, deliver: Callable[[Message], None]) -> None:
+        self._rest = b""
+        self._deliver = deliver
+
+    def feed(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            try:
+                number, attempt, when, step, values = json.loads(line)
+                message = (int(number), int(attempt), float(when), step, {str(k): float(v) for k, v in values.items()})
+            except (ValueError, TypeError, AttributeError):
+                continue  # not from windlass.log
+            self._deliver(message)

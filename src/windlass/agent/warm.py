@@ -1,0 +1,446 @@
+"""Warm starts, the agent's side: which commands are Python scripts, and the server their trials are forked from.
+
+A trial started through a WarmServer is not a child of the agent: its end is reported by the server as an `Ended` event.
+Python 3.9, standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import tempfile
+from collections import deque
+from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+# Where the interpreter starts; everything else is read from the two descriptors named behind it.
+_BOOTSTRAP = """\
+import sys
+started_with = set(sys.modules)
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+sys.path.insert(0, {agent_zip!r})
+from windlass.agent.warm_server import main
+del sys.path[0]
+for name in [name for name in sys.modules if name.partition(".")[0] == "windlass"]:
+    del sys.modules[name]
+main(started_with)
+"""
+_INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?t?d?")
+_MOST_REMEMBERED = 16  # scripts of one study
+_FLAGS = frozenset("bBEIOPqsSu")  # those that take no value and change nothing but the interpreter itself
+
+
+class WarmRefused(Exception):
+    """A command that cannot start warm. `reason` completes the sentence "trials start cold because"."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class PythonCommand(NamedTuple):
+    """A command line taken apart. `program` is the interpreter as written, `interpreter` the file that is meant."""
+
+    interpreter: str
+    program: str
+    flags: Tuple[str, ...]
+    kind: str  # "script" or "module"
+    target: str
+    arguments: Tuple[str, ...]
+    cwd: str
+
+
+class Ready(NamedTuple):
+    """The server has imported what it was told to. Trials may be asked for before."""
+
+    modules: Tuple[str, ...]
+    notes: Tuple[str, ...]
+
+
+class Refused(NamedTuple):
+    """A module of the list must not be shared. No trial was started and none will be; `Gone` follows."""
+
+    reason: str
+
+
+class Started(NamedTuple):
+    """A trial runs, in a session of its own. `cold_because` says why it did not start warm; empty when it did."""
+
+    token: int
+    pid: int
+    cold_because: str
+
+
+class Ended(NamedTuple):
+    token: int
+    status: int  # as from os.wait4
+    max_rss_kb: int
+    cpu_s: float
+
+
+class Learned(NamedTuple):
+    """What the first trials imported is now in the server, and remembered in the study's folder."""
+
+    modules: Tuple[str, ...]
+    notes: Tuple[str, ...]
+
+
+class Gone(NamedTuple):
+    """The server has ended. Tokens without `Started` were not started; the rest run on, but nobody reports their end."""
+
+    reason: str
+
+
+Event = Union[Ready, Refused, Started, Ended, Learned, Gone]
+
+
+def python_command(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> PythonCommand:
+    """Take a command that runs a Python script or module apart, as the system and the interpreter would.
+
+    Raises WarmRefused with the reason for every other command.
+    """
+    words = list(argv)
+    if not words:
+        raise WarmRefused("the command is empty")
+    path = _find_program(words[0], env, cwd)
+    if os.path.basename(words[0]) == "env":
+        words = words[1:]
+        if not words or words[0].startswith("-") or "=" in words[0]:
+            raise WarmRefused("env is used with more than the name of a program")
+        path = _find_program(words[0], env, cwd)
+    if _INTERPRETER.fullmatch(os.path.basename(words[0])):
+        return _parse_words(path, words[0], words[1:], cwd)
+    shebang = _read_shebang(path)
+    if not shebang:
+        raise WarmRefused(f"{words[0]} is not a Python script")
+    if os.path.basename(shebang[0]) == "env":
+        shebang = shebang[1:]
+        if shebang[:1] == ["-S"]:
+            shebang = shebang[1:]
+    if not shebang or not _INTERPRETER.fullmatch(os.path.basename(shebang[0])):
+        raise WarmRefused(f"{words[0]} is not a Python script")
+    # The kernel names the script by the path it found; a name without a folder was searched for.
+    script = words[0] if os.sep in words[0] else path
+    interpreter = _find_program(shebang[0], env, cwd)
+    return _parse_words(interpreter, shebang[0], [*shebang[1:], script, *words[1:]], cwd)
+
+
+def _find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
+    folders = [""] if os.sep in name else env.get("PATH", os.defpath).split(os.pathsep)
+    for folder in folders:
+        path = os.path.join(cwd, folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    raise WarmRefused(f"{name} is not an executable file")
+
+
+def _read_shebang(path: str) -> List[str]:
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return []
+    return os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+
+
+def _parse_words(interpreter: str, program: str, words: List[str], cwd: str) -> PythonCommand:
+    """Read the interpreter's own command line: its flags, then a script or ``-m`` and a module."""
+    flags: List[str] = []
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        module = _split_flag(word, rest, flags)
+        if module is not None:
+            return PythonCommand(interpreter, program, tuple(flags), "module", module, tuple(rest), cwd)
+    if not rest:
+        raise WarmRefused("no script is named")
+    script = rest[0]
+    _check_script(os.path.join(cwd, script), script)
+    return PythonCommand(interpreter, program, tuple(flags), "script", script, tuple(rest[1:]), cwd)
+
+
+def _split_flag(word: str, rest: List[str], flags: List[str]) -> Optional[str]:
+    """Add one word of flags, with its value, to `flags`. Returns the module when it is ``-m``."""
+    for position, letter in enumerate(word[1:], 1):
+        if letter in _FLAGS:
+            continue
+        if letter not in "mWX":
+            raise WarmRefused(f"python {word} does not run a script by itself")
+        value = word[position + 1 :]
+        if not value and not rest:
+            raise WarmRefused(f"python {word} lacks a value")
+        if letter == "m":
+            if position > 1:
+                flags.append(word[:position])
+            return value or rest.pop(0)
+        flags += [word] if value else [word, rest.pop(0)]
+        if letter == "X" and flags[-1].endswith("importtime"):
+            raise WarmRefused("python -X importtime reports on imports")
+        return None
+    if word == "-":
+        raise WarmRefused("the script is read from stdin")
+    flags.append(word)
+    return None
+
+
+def _check_script(path: str, name: str) -> None:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise WarmRefused(f"{name} cannot be read: {error.strerror}") from None
+    if start.startswith(b"PK\3\4") or name.endswith(".pyc"):
+        raise WarmRefused(f"{name} is not Python source")
+
+
+class WarmServer:
+    """A process of the study's interpreter that trials are forked from.
+
+    Never blocks, except in `close` for a second. Wait for `fileno()` to be readable, then call `read`. `spawn` may be
+    called as soon as `start` has returned: what the server does not take yet waits here and in the socket.
+    `modules` with `learn` False is the user's list: one that cannot be shared makes the server refuse. With `learn`,
+    the server finds out itself, or uses what `learned_path` remembers of the same interpreter and script.
+    """
+
+    def __init__(
+        self,
+        command: PythonCommand,
+        env: Mapping[str, str],
+        modules: Sequence[str],
+        learn: bool,
+        agent_zip: str,
+        learned_path: str,
+    ) -> None:
+        self._command = command
+        self._env = dict(env)
+        self._modules = list(modules)
+        self._learn = learn
+        self._agent_zip = os.path.abspath(agent_zip)
+        self._learned_path = learned_path
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._channel: Optional[socket.socket] = None
+        self._first_words = -1  # what the interpreter prints before the server runs: why it did not
+        self._unsent: Deque[Tuple[bytes, List[int]]] = deque()
+        self._text = b""
+        self._failure = ""
+        self._is_gone = False
+        self.pid = 0
+
+    def start(self) -> None:
+        """Start the server in a session of its own. Raises WarmRefused when the interpreter cannot be started."""
+        command = self._command
+        bootstrap = _BOOTSTRAP.format(agent_zip=self._agent_zip)
+        words = [command.program, *command.flags, "-c", bootstrap]
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        config = _write_hidden_file(json.dumps(self._config(words)).encode())
+        self._first_words, output = os.pipe()
+        os.set_blocking(self._first_words, False)
+        try:
+            self._process = subprocess.Popen(
+                [*words, str(theirs.fileno()), str(config)],
+                executable=command.interpreter,
+                cwd=command.cwd,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                # A pipe, though nothing is read from it later: Python notes at start that stdout cannot seek.
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs.fileno(), config),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.close()
+            raise WarmRefused(f"{command.interpreter} cannot be started: {error.strerror}") from None
+        finally:
+            theirs.close()
+            os.close(config)
+            os.close(output)
+        self.pid = self._process.pid
+
+    def _config(self, words: List[str]) -> Dict[str, Any]:
+        remembered = self._read_learned() if self._learn else None
+        return {
+            "command": words,
+            "interpreter": self._command.interpreter,
+            "script": os.path.join(self._command.cwd, self._command.target),
+            "named": not self._learn,
+            "learn": self._learn,
+            "modules": self._modules,
+            "remembered": remembered,
+            "excluded": {},
+            "restarts": 0,
+            "teachers": 0,
+            "is_ready": False,
+            "running": {},
+            "waiting": [],
+        }
+
+    def fileno(self) -> int:
+        if self._channel is None:
+            raise ValueError("the warm server is not running")
+        return self._channel.fileno()
+
+    def accepts(self, command: PythonCommand) -> bool:
+        """Whether this server runs the interpreter, with the flags, that the command asks for."""
+        mine = self._command
+        return (command.interpreter, command.flags) == (mine.interpreter, mine.flags)
+
+    def spawn(self, token: int, command: PythonCommand, env: Mapping[str, str], out_fd: int, err_fd: int) -> None:
+        """Ask for a trial. The descriptors are copied: the caller may close its own at once.
+
+        Raises WarmRefused when the command needs another interpreter or other flags.
+        """
+        if not self.accepts(command):
+            raise WarmRefused(f"{command.program} is not the interpreter of this server, or has other flags")
+        request = _write_hidden_file(render_request(command, env))
+        self._unsent.append((b"%d\n" % token, [request, os.dup(out_fd), os.dup(err_fd)]))
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._unsent and self._channel is not None:
+            data, descriptors = self._unsent[0]
+            try:
+                socket.send_fds(self._channel, [data], descriptors)
+            except BlockingIOError:
+                return  # every request is answered, so `read` is called again when there is room
+            except OSError:
+                return  # the server is gone, and `read` says so
+            self._unsent.popleft()
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def read(self) -> List[Event]:
+        """What has happened since the last call. After `Gone` there is nothing more, and only `close` is left."""
+        events: List[Event] = []
+        while self._channel is not None and not self._is_gone:
+            try:
+                data = self._channel.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                events.append(Gone(self._reason_of_end()))
+                self._is_gone = True
+                break
+            *lines, self._text = (self._text + data).split(b"\n")
+            events += [event for event in map(self._event, lines) if event is not None]
+        self._flush()
+        return events
+
+    def _event(self, line: bytes) -> Optional[Event]:
+        fields = json.loads(line)
+        event = fields.pop("event")
+        if event == "started":
+            return Started(**fields)
+        if event == "ended":
+            return Ended(**fields)
+        if event == "ready":
+            return Ready(tuple(fields["modules"]), tuple(fields["notes"]))
+        if event == "refused":
+            return Refused(fields["reason"])
+        if event == "learned":
+            self._write_learned(fields["modules"], fields["version"])
+            return Learned(tuple(fields["modules"]), tuple(fields["notes"]))
+        self._failure = fields["reason"]
+        return None
+
+    def _reason_of_end(self) -> str:
+        if self._failure:
+            return self._failure
+        try:
+            lines = os.read(self._first_words, 1 << 16).decode("utf-8", "replace").split("\n")
+        except OSError:
+            lines = []
+        said = [line for line in lines if line.strip()]
+        code = self._process.poll() if self._process else None
+        return said[-1] if said else f"the warm server ended (exit code {code})"
+
+    def close(self) -> None:
+        """End the server. Trials that it has started are left alone."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        while self._unsent:
+            for descriptor in self._unsent.popleft()[1]:
+                os.close(descriptor)
+        if self._first_words >= 0:
+            os.close(self._first_words)
+            self._first_words = -1
+        if self._process is not None:
+            try:
+                self._process.wait(1)
+            except subprocess.TimeoutExpired:  # in the middle of an import
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    # What was learned
+
+    def _identity(self) -> Dict[str, Any]:
+        command = self._command
+        digest = ""
+        if command.kind == "script":
+            with open(os.path.join(command.cwd, command.target), "rb") as file:
+                digest = hashlib.blake2b(file.read(), digest_size=16).hexdigest()
+        return {
+            "interpreter": command.interpreter,
+            "flags": list(command.flags),
+            "kind": command.kind,
+            "target": command.target,
+            "digest": digest,
+        }
+
+    def _read_learned(self) -> Optional[Dict[str, Any]]:
+        try:
+            for entry in self._read_entries():
+                if entry["identity"] == self._identity():
+                    return {"version": str(entry["version"]), "modules": [str(name) for name in entry["modules"]]}
+        except (OSError, KeyError, TypeError):
+            pass  # of no use: it is learned again
+        return None
+
+    def _read_entries(self) -> List[Dict[str, Any]]:
+        try:
+            with open(self._learned_path, "rb") as file:
+                entries = json.load(file)
+        except (OSError, ValueError):
+            return []
+        return entries if isinstance(entries, list) else []
+
+    def _write_learned(self, modules: List[str], version: str) -> None:
+        try:
+            entry = {"identity": self._identity(), "version": version, "modules": modules}
+            others = [other for other in self._read_entries() if other.get("identity") != entry["identity"]]
+            part = f"{self._learned_path}.{os.getpid()}"
+            with open(part, "w", encoding="utf-8") as file:
+                json.dump([entry, *others[: _MOST_REMEMBERED - 1]], file)
+            os.replace(part, self._learned_path)
+        except (OSError, AttributeError):
+            pass  # only speed is lost
+
+
+def render_request(command: PythonCommand, env: Mapping[str, str]) -> bytes:
+    """What the server is told of a trial: parts separated by zero bytes, which no argument can hold."""
+    head = [command.kind, command.target, command.program, command.interpreter, command.cwd]
+    counts = [str(len(command.flags)), str(len(command.arguments))]
+    pairs = [f"{key}={value}" for key, value in env.items()]
+    return b"\0".join(map(os.fsencode, [*head, *counts, *command.flags, *command.arguments, *pairs]))
+
+
+def _write_hidden_file(data: bytes) -> int:
+    """A descriptor of a file without a name. The size of an environment does not matter then."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("windlass")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,73 @@
+"""Decides which commands start from a warm interpreter, and passes news between its server and the runner. Python 3.9."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Mapping, Optional, Tuple
+
+from windlass.agent.config import AgentConfig
+from windlass.agent.warm import PythonCommand, WarmRefused, WarmServer, python_command
+
+Key = Tuple[str, Tuple[str, ...], str]
+
+
+class Warming:
+    """One warm server for each script the study starts; most studies have one."""
+
+    def __init__(
+        self, config: AgentConfig, env: Mapping[str, str], agent_zip: str, learned_path: str, note: Callable[[str], None]
+    ) -> None:
+        self._config = config
+        self._env = env
+        self._agent_zip = agent_zip
+        self._learned_path = learned_path
+        self._note = note
+        self._servers: Dict[Key, WarmServer] = {}
+        self._refused: Dict[Tuple[str, ...], str] = {}
+        self.opened: List[WarmServer] = []  # servers whose descriptors the loop has yet to watch
+
+    @property
+    def explicit(self) -> bool:
+        """The user named the modules: a refusal is an error, not a note."""
+        return self._config.warm_mode == "list"
+
+    def takes(self, words: List[str], env: Mapping[str, str]) -> bool:
+        """Whether this command starts warm; starts its server the first time."""
+        command = self._command(words, env)
+        if command is None:
+            return False
+        key = (command.interpreter, tuple(command.flags), command.target)
+        if key not in self._servers:
+            server = WarmServer(
+                command,
+                self._env,
+                self._config.warm_modules,
+                self._config.warm_mode == "auto",
+                self._agent_zip,
+                self._learned_path,
+            )
+            server.start()
+            self._servers[key] = server
+            self.opened.append(server)
+        return True
+
+    def _command(self, words: List[str], env: Mapping[str, str]) -> Optional[PythonCommand]:
+        try:
+            return python_command(words, env, self._config.workdir)
+        except WarmRefused as refused:
+            if str(refused) not in self._refused.values():
+                self._refused[tuple(words[:2])] = str(refused)
+                self._note(f"warm start refused: {refused}")
+            return None
+
+    def spawn(self, token: int, words: List[str], env: Mapping[str, str], out: int, err: int) -> None:
+        command = python_command(words, env, self._config.workdir)
+        self._servers[command.interpreter, tuple(command.flags), command.target].spawn(token, command, env, out, err)
+
+    def forget(self, server: WarmServer, reason: str) -> None:
+        """This server does not serve any more: its commands start cold from now on."""
+        self._note(f"warm start ended: {reason}")
+        self._servers = {key: other for key, other in self._servers.items() if other is not server}
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            server.close()

@@ -1,0 +1,216 @@
+"""Makes a study's folder ready: trials, plan, agent; and says what is to be done in the claims register."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.bundle.zipapp import build_agent
+from windlass.claims import ranges as rs
+from windlass.claims.alive import identity, is_alive
+from windlass.claims.ranges import Ranges
+from windlass.claims.recover import recover
+from windlass.claims.register import Register, RegisterFile
+from windlass.errors import FolderError
+from windlass.journal.write import DiskFull, is_full
+from windlass.model import Plan, Trial
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile, append_trials, id_number
+
+PLAN_VERSION = 1
+_PREPARING_S = 600.0  # a client on another machine that takes longer than this is taken for dead
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare_folder` found and did."""
+
+    paths: StudyPaths
+    register: Register
+    added: int  # trials that are new in this folder
+    former: int  # trials of this folder that the study no longer consists of
+    recovered: tuple[str, ...]  # agents that had died
+
+
+def prepare_folder(plan: Plan, trials: Iterable[Trial], finished: Iterable[int], who: str) -> Prepared:
+    """Write the folder and put every trial of the study that is neither finished nor taken up for taking.
+
+    `finished` are the numbers of trials that must not be executed again. Safe to be called by two processes at once
+    and to be killed at any moment: the register changes last, in one step.
+    """
+    paths = StudyPaths(plan.folder)
+    try:
+        for folder in paths.folders():
+            os.makedirs(folder, exist_ok=True)
+        _ignore_for_git(plan)
+        register_file = RegisterFile(paths.claims, who)
+        with _Preparing(register_file, paths.folder):
+            return _prepare(plan, trials, finished, register_file, paths)
+    except (OSError, DiskFull) as error:
+        raise folder_error(error, paths.folder) from error
+
+
+def folder_error(error: OSError | DiskFull, folder: str) -> FolderError:
+    """The system's words about a study's folder, with what to do."""
+    if isinstance(error, DiskFull) or is_full(error):
+        return FolderError(f"{folder}: no room left on this disk (or quota reached)\n  hint: make room, then run again; nothing is lost")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return FolderError(f"{folder}: cannot be written to ({error.strerror})\n  hint: --folder PATH names another place")
+    return FolderError(f"{folder}: {error.strerror or error}")
+
+
+def _prepare(
+    plan: Plan, trials: Iterable[Trial], finished: Iterable[int], register_file: RegisterFile, paths: StudyPaths
+) -> Prepared:
+    recovered = recover(paths, register_file)
+    before = register_file.read()
+    writer = _TrialWriter(paths, before.count)
+    count = append_trials(paths, before.count, writer.new_lines(trials))
+    current = rs.from_numbers(writer.known) if not writer.known_in_order else writer.known_ranges
+    current = rs.union(current, [(before.count, count)])
+    _write_if_changed(paths.agent, build_agent())
+    _write_if_changed(paths.plan, (json.dumps(render_plan(plan), indent=1) + "\n").encode())
+    _write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
+    done = rs.from_numbers(finished)
+
+    def change(register: Register) -> Register:
+        register.count, register.current = count, current
+        open_trials = rs.subtract(rs.subtract(current, done), register.held_ranges())
+        register.todo = rs.subtract(open_trials, register.cancelled)
+        return register
+
+    register = register_file.update(change)
+    former = rs.count(rs.subtract([(0, count)], current))
+    return Prepared(paths, register, count - before.count, former, tuple(recovered))
+
+
+class _TrialWriter:
+    """Tells new trials from those the folder has already."""
+
+    def __init__(self, paths: StudyPaths, count: int) -> None:
+        self._numbers: dict[int, int] = {}
+        if count:
+            file = TrialFile(paths)
+            self._numbers = {identifier: number for number, identifier in file.id_numbers(count)}
+            file.close()
+        self.known: list[int] = []
+        self.known_ranges: Ranges = []
+        self.known_in_order = True
+
+    def new_lines(self, trials: Iterable[Trial]) -> Iterator[tuple[str, bytes]]:
+        for trial in trials:
+            number = self._numbers.get(id_number(trial.id)) if self._numbers else None
+            if number is None:
+                line = {"id": trial.id, "settings": trial.settings, "stages": trial.stages}
+                yield trial.id, _encode(line).encode("utf-8", "surrogateescape") + b"\n"
+            else:
+                self._remember(number)
+
+    def _remember(self, number: int) -> None:
+        """As ranges while the order is that of the folder, which is the usual case and costs no memory."""
+        if self.known_in_order:
+            if self.known_ranges and number == self.known_ranges[-1][1]:
+                self.known_ranges[-1] = (self.known_ranges[-1][0], number + 1)
+                return
+            if not self.known_ranges or number > self.known_ranges[-1][1]:
+                self.known_ranges.append((number, number + 1))
+                return
+            self.known_in_order = False
+            self.known = list(rs.numbers(self.known_ranges))
+        self.known.append(number)
+
+
+def render_plan(plan: Plan) -> dict[str, Any]:
+    """plan.json: what the agent needs to know, and where each value came from for whoever reads it later."""
+    study, settings = plan.study, plan.settings
+    return {
+        "version": PLAN_VERSION,
+        "name": study.name,
+        "workdir": study.workdir,
+        "project_dir": study.project_dir,
+        "scratch_dir": os.path.dirname(plan.folder),
+        "source": study.source,
+        "slots": plan.slots,
+        "agents": plan.agents,
+        "cpus_per_slot": plan.cpus_per_slot,
+        "gpus": list(plan.gpus),
+        "gpus_per_slot": settings["gpus"].value or 0,
+        "seed_name": study.space.seed_name,
+        "timeout_s": settings["timeout_s"].value,
+        "grace_s": settings["grace_s"].value,
+        "retries": settings["retries"].value,
+        "output_limit_bytes": settings["output_limit_bytes"].value,
+        "metric": study.metric.name if study.metric else None,
+        "goal": study.metric.goal if study.metric else None,
+        "metrics": [[pattern.name, pattern.regex] for pattern in study.metrics],
+        "on_nan": study.on_nan,
+        "env": dict(study.env),
+        "outputs": list(study.outputs),
+        "warm": {"mode": study.warm.mode, "modules": list(study.warm.modules)},
+        "sources": {key: setting.source for key, setting in settings.items()},
+    }
+
+
+def _write_if_changed(path: str, data: bytes) -> None:
+    """Replace in one step, and only where something is new: agents at work may be reading it."""
+    try:
+        with open(path, "rb") as file:
+            if file.read() == data:
+                return
+    except FileNotFoundError:
+        pass
+    partial = f"{path}.{os.getpid()}"
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+
+
+def _ignore_for_git(plan: Plan) -> None:
+    root = os.path.dirname(plan.folder)
+    marker = os.path.join(root, ".gitignore")
+    if os.path.basename(root) == ".windlass" and not os.path.exists(marker):
+        with open(marker, "w", encoding="ascii") as file:
+            file.write("*\n")
+
+
+class _Preparing:
+    """Keeps two clients from adding trials at once: the register says whose turn it is, and the dead have none."""
+
+    def __init__(self, register_file: RegisterFile, folder: str, patience_s: float = 60.0) -> None:
+        self._register_file = register_file
+        self._folder = folder
+        self._patience_s = patience_s
+        self._me = {**identity(), "since": round(time.time(), 3)}
+
+    def __enter__(self) -> None:
+        deadline = time.monotonic() + self._patience_s
+        while self._register_file.update(self._begin).preparer != self._me:
+            if time.monotonic() > deadline:
+                raise FolderError(f"{self._folder}: another windlass has been preparing this study for long\n  hint: try again later")
+            time.sleep(0.05)
+
+    def _begin(self, register: Register) -> Register | None:
+        other = register.preparer
+        if other is not None and is_alive(other) is not False and time.time() - other["since"] < _PREPARING_S:
+            return None
+        register.preparer = self._me
+        return register
+
+    def __exit__(self, *_: object) -> None:
+        self._register_file.update(self._end)
+
+    def _end(self, register: Register) -> Register | None:
+        if register.preparer != self._me:
+            return None
+        register.preparer = None
+        return register

@@ -1,0 +1,93 @@
+"""Is the process that wrote a journal still there? Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from typing import Any, Dict, Mapping, Optional
+
+BEAT_S = 20.0  # an agent writes to its journal at least this often
+FENCE_S = 120.0  # an agent that could not write for so long stops its trials
+LEASE_S = 300.0  # an agent on another machine, silent for so long, is taken for dead
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+@functools.lru_cache(maxsize=None)
+def this_machine() -> Dict[str, str]:
+    """What tells this machine, its boot and its process numbers from others."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    host = socket.gethostname()
+    return {
+        "host": host,
+        "machine": _read("/etc/machine-id") or host,
+        "boot": _read("/proc/sys/kernel/random/boot_id") + namespace,
+    }
+
+
+def process_began(pid: int) -> Optional[str]:
+    """When a process began, in the kernel's own unit; None when there is none, "" where that cannot be known."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        # A zombie still has its number but will never act again.
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except OSError:
+        pass
+    if os.path.isdir("/proc/self"):
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return ""
+
+
+def identity() -> Dict[str, Any]:
+    """Names this very process, for headers and lock files."""
+    return {**this_machine(), "pid": os.getpid(), "began": process_began(os.getpid())}
+
+
+def same_kernel(header: Mapping[str, Any]) -> bool:
+    """Whether that process shares our process numbers, so that we can look at it and at its children."""
+    return header.get("boot") == this_machine()["boot"] and header.get("host") == this_machine()["host"]
+
+
+def is_alive(header: Mapping[str, Any]) -> Optional[bool]:
+    """True or False where this machine can tell; None for a process on another machine."""
+    if same_kernel(header):
+        return process_began(int(header["pid"])) == header["began"]
+    here = this_machine()
+    same_machine = header.get("machine") == here["machine"] and header.get("host") == here["host"]
+    if same_machine and header.get("boot", "")[:36] != here["boot"][:36]:
+        return False  # this machine has been started anew since
+    return None
+
+
+def seconds_silent(path: str) -> float:
+    """How long ago a file was last written, by the file system's own clock."""
+    probe = os.path.join(os.path.dirname(path), f".clock-{os.getpid()}")
+    try:
+        with open(probe, "wb"):
+            pass
+        now = os.stat(probe).st_mtime
+        os.unlink(probe)
+    except OSError:
+        now = time.time()
+    try:
+        return max(0.0, now - os.stat(path).st_mtime)
+    except OSError:
+        return 0.0

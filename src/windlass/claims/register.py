@@ -1,0 +1,198 @@
+"""Who may execute which trial: one register, changed by compare-and-swap with nothing but link(). Python 3.9.
+
+The register's whole content is in the file of the highest number in ``claims/``. To change it, a process reads number
+n and links its new content as n + 1; the file system lets exactly one process do that, so everybody else reads again
+and tries anew. No locks, no server, and the number of files does not depend on the number of trials: old files are
+removed, a margin behind the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from windlass.claims import ranges as rs
+from windlass.claims.ranges import Ranges
+from windlass.journal.write import DiskFull, is_full
+
+REGISTER_VERSION = 1
+_KEPT_FILES = 6
+
+
+class RegisterVersionError(Exception):
+    """The register was written by a newer Windlass."""
+
+
+class Register:
+    """One state of the register. Every trial is in at most one of `todo` and `held`."""
+
+    def __init__(
+        self,
+        count: int,
+        current: Ranges,
+        todo: Ranges,
+        held: Dict[str, Ranges],
+        cancelled: Ranges,
+        preparer: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self.count = count  # trials that exist in trials.jsonl
+        self.current = current  # those that the study as it stands now consists of
+        self.todo = todo  # nobody's: to be taken
+        self.held = held  # agent → what it may execute
+        self.cancelled = cancelled  # whoever executes one of these stops it
+        self.preparer = preparer  # the one process that may add trials now
+
+    @classmethod
+    def empty(cls) -> Register:
+        return cls(0, [], [], {}, [])
+
+    def copy(self) -> Register:
+        held = {agent: list(ranges) for agent, ranges in self.held.items()}
+        return Register(
+            self.count, list(self.current), list(self.todo), held, list(self.cancelled), self.preparer
+        )
+
+    def held_ranges(self) -> Ranges:
+        return rs.normalise(pair for held in self.held.values() for pair in held)
+
+    def to_json(self) -> Dict[str, Any]:
+        return {
+            "v": REGISTER_VERSION,
+            "count": self.count,
+            "current": self.current,
+            "todo": self.todo,
+            "held": self.held,
+            "cancelled": self.cancelled,
+            "preparer": self.preparer,
+        }
+
+    @classmethod
+    def from_json(cls, data: Dict[str, Any]) -> Register:
+        if data["v"] > REGISTER_VERSION:
+            raise RegisterVersionError(
+                f"the claims are of version {data['v']}, this Windlass reads up to {REGISTER_VERSION}; upgrade windlass"
+            )
+        return cls(
+            data["count"],
+            rs.normalise(data["current"]),
+            rs.normalise(data["todo"]),
+            {agent: rs.normalise(held) for agent, held in data["held"].items()},
+            rs.normalise(data["cancelled"]),
+            data["preparer"],
+        )
+
+
+class RegisterFile:
+    """Reads and changes the register of one study's folder."""
+
+    def __init__(self, folder: str, who: str) -> None:
+        self._folder = folder
+        self._who = who
+        self._seen = 0
+
+    def newest_number(self) -> int:
+        """The number of the newest state; 0 when there is none yet. One directory listing."""
+        return max(self._numbers(), default=0)
+
+    def _numbers(self) -> List[int]:
+        return [int(name) for name in os.listdir(self._folder) if name.isdigit()]
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder, f"{number:08d}")
+
+    def read(self) -> Register:
+        return self._read_newest()[1]
+
+    def read_if_changed(self) -> Optional[Register]:
+        """The register if it has changed since this object last looked, else None."""
+        if self.newest_number() == self._seen:
+            return None
+        return self.read()
+
+    def _read_newest(self) -> Tuple[int, Register]:
+        for _ in range(200):
+            number = self.newest_number()
+            if number == 0:
+                return 0, Register.empty()
+            try:
+                with open(self._path(number), "rb") as file:
+                    data = json.loads(file.read())
+            except (FileNotFoundError, ValueError):
+                # Overtaken and removed, or a file system without link() shows it half written: look again.
+                time.sleep(0.005)
+                continue
+            self._seen = number
+            return number, Register.from_json(data)
+        raise OSError(f"{self._folder}: the newest claims file cannot be read")
+
+    def update(self, change: Callable[[Register], Optional[Register]]) -> Register:
+        """Apply `change` to the newest state, atomically; it may be called several times.
+
+        `change` returns the new state, or None to leave things as they are. Returns the state that holds afterwards.
+        """
+        while True:
+            number, register = self._read_newest()
+            changed = change(register.copy())
+            if changed is None:
+                return register
+            if self._swap(number + 1, changed):
+                self._seen = number + 1
+                self._remove_old(number + 1)
+                return changed
+            time.sleep(random.uniform(0.001, 0.02))
+
+    def _swap(self, number: int, register: Register) -> bool:
+        temporary = os.path.join(self._folder, f".{self._who}.tmp")
+        target = self._path(number)
+        data = json.dumps(register.to_json(), separators=(",", ":")).encode()
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+            won = self._link(temporary, target, data)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(self._folder) from error
+            raise
+        finally:
+            try:
+                os.unlink(temporary)
+            except OSError:
+                pass
+        # A number that had been used and removed while we were slow is no win: the newest is higher than ours.
+        if won and self.newest_number() != number:
+            os.unlink(target)
+            return False
+        return won
+
+    def _link(self, temporary: str, target: str, data: bytes) -> bool:
+        try:
+            os.link(temporary, target)
+            return True
+        except FileExistsError:
+            return False
+        except PermissionError:
+            pass  # a file system without hard links: fall through to O_EXCL
+        except OSError as error:
+            if is_full(error):
+                raise
+            # NFS may report a failure for a link that was made: the link count tells.
+            if os.stat(temporary).st_nlink == 2:
+                return True
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        return True
+
+    def _remove_old(self, newest: int) -> None:
+        for number in self._numbers():
+            if number <= newest - _KEPT_FILES:
+                try:
+                    os.unlink(self._path(number))
+                except OSError:
+                    pass

@@ -1,0 +1,59 @@
+"""Finds and ends processes that an agent left behind. Python 3.9, standard library.
+
+Every process of a trial carries WINDLASS_AGENT in its environment, and so do its descendants, also those that moved
+to a session of their own. That is how they are found when nobody is left who knows their numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import List
+
+AGENT_VARIABLE = "WINDLASS_AGENT"
+
+
+def find_strays(variable: str, value: str) -> List[int]:
+    """Living processes of this user whose environment, as they were started with it, has variable=value."""
+    needle = f"{variable}={value}".encode()
+    own = os.getpid()
+    found = []
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if not name.isdigit() or int(name) == own:
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read()
+        except OSError:
+            continue
+        if needle in environment and needle in environment.split(b"\0"):
+            found.append(int(name))
+    return found
+
+
+def end_strays(variable: str, value: str, grace_s: float = 0.0) -> int:
+    """Ask them to end, wait, then kill, until two looks in a row find none. Returns how many there were."""
+    ended = set()
+    deadline = time.monotonic() + grace_s
+    clean = 0
+    while clean < 2:
+        strays = find_strays(variable, value)
+        clean = 0 if strays else clean + 1
+        for pid in strays:
+            first_time = pid not in ended
+            ended.add(pid)
+            try:
+                if time.monotonic() >= deadline:
+                    os.kill(pid, signal.SIGKILL)
+                elif first_time:
+                    os.kill(pid, signal.SIGTERM)
+            except OSError:
+                pass
+        # Between two looks a process may appear that was being started while its starter died.
+        time.sleep(0.02)
+    return len(ended)

@@ -1,0 +1,103 @@
+"""windlass explain: what happened to a trial, or why it does not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from typing import Any
+
+import click
+
+from windlass.claims import ranges as rs
+from windlass.claims.register import Register
+from windlass.cli.options import find_study, folder_option, json_option
+from windlass.collect.attempts import read_attempts
+from windlass.collect.look import look, read_register
+from windlass.collect.output import OutputReader, last_lines
+from windlass.collect.trials import find_trials
+from windlass.paths import StudyPaths
+from windlass.states import State
+from windlass.trialfile import TrialFile
+from windlass.view.story import render_attempts
+
+
+@click.command()
+@click.argument("trial", required=False)
+@click.option("--study", help="Which study (default: the newest).")
+@folder_option
+@json_option
+def command(trial: str | None, study: str | None, folder: str | None, as_json: bool) -> None:
+    """Say what happened to a trial and what comes next; without a trial, why the study does not go on."""
+    paths = find_study(study, folder)
+    register = read_register(paths)
+    story = _study_story(paths) if trial is None else _trial_story(paths, register, trial)
+    if as_json:
+        print(json.dumps(story, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(story["lines"]))
+
+
+def _study_story(paths: StudyPaths) -> dict[str, Any]:
+    view = look(paths)
+    open_trials = view.counts[State.WAITING.value] + view.counts[State.INTERRUPTED.value]
+    alive = [agent for agent in view.agents if agent.alive]
+    if not open_trials and not view.running:
+        reason = "nothing is left to do"
+    elif not alive:
+        reason = f"{open_trials} trials wait and no agent is at work: `windlass run` starts one"
+    else:
+        slots = sum(agent.record.slots for agent in alive)
+        reason = f"{len(view.running)} of {slots} slots are busy; {open_trials} trials wait for a free one"
+    lines = [f"{view.name}: {reason}"]
+    ended = [agent.record for agent in view.agents if not agent.alive]
+    lines += [f"agent {agent.id} on {agent.host}: {agent.reason or 'ended without a word'}" for agent in ended[-5:]]
+    lines += [f"note: {note.text}" for note in view.notes[-5:]]
+    return {"study": view.name, "reason": reason, "lines": lines}
+
+
+def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, Any]:
+    number = find_trials([name], paths, register.count)[0]
+    file = TrialFile(paths)
+    trial = file.read(number)
+    file.close()
+    view = look(paths)
+    alive = {agent.record.id: bool(agent.alive) for agent in view.agents}
+    stories = read_attempts(paths, number)
+    verdict = _verdict(register, number, alive, [story.end for story in stories])
+    lines = [f"trial {number}  {trial['id']}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
+    lines += [f"  {stage}: {shlex.join(words)}" for stage, words in trial["stages"]]
+    lines += ["  " + line for line in render_attempts(stories, alive)]
+    lines.append(f"  {verdict}")
+    if stories and (stories[-1].end or {}).get("cause") not in (None, "done"):
+        tail = last_lines(OutputReader(paths, stories[-1].agent).read(number, stories[-1].attempt), 10)
+        lines += ["  its last words:", *("    " + line for line in tail.decode("utf-8", "replace").splitlines())]
+    return {
+        "study": os.path.basename(paths.folder),
+        "number": number,
+        "id": trial["id"],
+        "settings": trial["settings"],
+        "attempts": [{"agent": s.agent, "host": s.host, "start": s.start, "end": s.end} for s in stories],
+        "verdict": verdict,
+        "lines": lines,
+    }
+
+
+def _verdict(register: Register, number: int, alive: dict[str, bool], ends: list[dict[str, Any] | None]) -> str:
+    done = any(end is not None and end["cause"] == "done" for end in ends)
+    holder = next((agent for agent, held in register.held.items() if rs.contains(held, number)), None)
+    if rs.contains(register.todo, number):
+        before = rs.count(rs.intersect(register.todo, [(0, number)]))
+        who = "an agent takes it when a slot is free" if any(alive.values()) else "no agent is at work: `windlass run`"
+        return f"it waits, {before} trials before it; {who}"
+    if holder is not None:
+        if not alive.get(holder):
+            return "its agent is gone: `windlass run` takes it up again"
+        return "it runs, or is next in its agent's queue" if not done else "it is done"
+    if done:
+        return "it is done"
+    if rs.contains(register.cancelled, number):
+        return "it was cancelled: `windlass retry` brings it back"
+    if not rs.contains(register.current, number):
+        return "the study no longer has this setting"
+    return f"it did not end well and is not tried again by itself: `windlass retry {number}`"

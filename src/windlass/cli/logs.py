@@ -1,0 +1,114 @@
+"""windlass logs: what a trial printed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+
+from windlass.claims.register import RegisterFile
+from windlass.cli.options import find_study, folder_option
+from windlass.collect.index import StudyIndex
+from windlass.collect.output import OutputReader, Piece, last_lines
+from windlass.collect.trials import find_trials
+from windlass.errors import input_error
+from windlass.journal.fold import TrialRecord
+from windlass.journal.read import journal_files, writer_of
+from windlass.paths import StudyPaths
+from windlass.states import State
+from windlass.trialfile import TrialFile
+from windlass.view.story import render_verdict
+
+_FOLLOW_S = 0.3
+
+
+@click.command()
+@click.argument("trial", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the trial ends.")
+@click.option("--failed", is_flag=True, help="The last lines of each trial that did not end well.")
+@click.option("-n", "--lines", type=int, help="Only the last N lines (with --failed: 10).")
+@click.option("--study", help="Which study (default: the newest).")
+@folder_option
+def command(
+    trial: str | None, follow: bool, failed: bool, lines: int | None, study: str | None, folder: str | None
+) -> None:
+    """Show a trial's stdout and stderr, also while it runs. Without a trial: of all, with their numbers in front."""
+    paths = find_study(study, folder)
+    register = RegisterFile(paths.claims, "reader").read()
+    if failed:
+        _show_failed(paths, lines or 10)
+    elif trial is None:
+        _show_all(paths, follow)
+    else:
+        number = find_trials([trial], paths, register.count)[0]
+        _show_one(paths, number, follow, lines)
+
+
+def _record(paths: StudyPaths, number: int) -> TrialRecord | None:
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        return index.record(number)
+    finally:
+        index.close()
+
+
+def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None) -> None:
+    record = _record(paths, number)
+    while record is None or not record.agent:
+        if not follow:
+            raise input_error(f"trial {number} has not run yet", f"windlass explain {number}")
+        time.sleep(_FOLLOW_S)
+        record = _record(paths, number)
+    reader = OutputReader(paths, record.agent)
+    if lines is not None:
+        _write(last_lines(reader.read(number, record.attempt), lines))
+    else:
+        _print_pieces(reader.read(number, record.attempt))
+    while follow:
+        record_now = _record(paths, number)
+        _print_pieces(reader.read(number, record.attempt))
+        if record_now is None or record_now.state is not State.RUNNING:
+            return
+        time.sleep(_FOLLOW_S)
+
+
+def _show_failed(paths: StudyPaths, lines: int) -> None:
+    index = StudyIndex(paths)
+    index.refresh()
+    trials = TrialFile(paths)
+    for record in index.records(states=(State.FAILED, State.INTERRUPTED)):
+        identifier = trials.read(record.number)["id"]
+        print(f"== {record.number} {identifier} {render_verdict(record)}", flush=True)
+        if record.agent:
+            _write(last_lines(OutputReader(paths, record.agent).read(record.number, record.attempt), lines))
+    index.close()
+    trials.close()
+
+
+def _show_all(paths: StudyPaths, follow: bool) -> None:
+    readers: dict[str, OutputReader] = {}
+    while True:
+        for path in journal_files(paths.journal):
+            agent = writer_of(path)
+            for piece in readers.setdefault(agent, OutputReader(paths, agent)).read():
+                tag = f"[{piece.number}] ".encode()
+                _write(b"".join(tag + line + b"\n" for line in piece.data.splitlines()))
+        if not follow or not RegisterFile(paths.claims, "reader").read().held:
+            return
+        time.sleep(_FOLLOW_S)
+
+
+def _print_pieces(pieces: Iterator[Piece]) -> None:
+    """Each stream to where it belongs, so that `2>/dev/null` does what one expects."""
+    for piece in pieces:
+        stream = sys.stdout if piece.stream == 1 else sys.stderr
+        stream.buffer.write(piece.data)
+        stream.buffer.flush()
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data if not data or data.endswith(b"\n") else data + b"\n")
+    sys.stdout.buffer.flush()

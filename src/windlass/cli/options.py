@@ -1,0 +1,98 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from windlass.collect.locate import locate_study, study_roots
+from windlass.errors import input_error
+from windlass.paths import StudyPaths
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CommandWithWords(click.Command):
+    """A verb whose command line may end with ``-- program arguments``, kept exactly as written."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["words"] = ()
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta["words"] = tuple(args[cut + 1 :])
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PROGRAM ARGUMENTS...]"]
+
+
+def study_options(function: Function) -> Function:
+    """What `plan` and `run` take: the study, and what overrides it."""
+    options = [
+        click.argument("study", required=False),
+        click.option("--param", "params", multiple=True, metavar="NAME=VALUES", help="A parameter, e.g. 'lr=[0.1,0.01]'."),
+        click.option("--seeds", metavar="N", help="Repeat with N seeds, or with those given: '1..5', '3,7'."),
+        click.option("--trials", type=int, help="How many settings to draw with method random."),
+        click.option("--method", help="grid, random or list."),
+        click.option("--search-seed", type=int, help="Makes random settings reproducible."),
+        click.option("--metric", metavar="NAME[:GOAL]", help="The metric to judge by, e.g. loss or return:maximize."),
+        click.option("-e", "--name", "--exp-name", "name", help="The study's name; names its folder."),
+        click.option("-C", "--configs", help="A study file, as an option."),
+        *setting_options(),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def setting_options() -> list[Callable[[Function], Function]]:
+    """Settings that the study and the site may say too."""
+    return [
+        click.option("-j", "--slots", type=int, help="Trials at a time (default: one a core, or what `needs` allow)."),
+        click.option("-c", "--cpus", "--cpu", "cpus", type=float, help="Cores one trial needs."),
+        click.option("--memory", metavar="SIZE", help="Memory one trial needs, e.g. 4GB."),
+        click.option("-g", "--gpus", type=float, help="GPUs one trial needs; 0.25 lets four share one."),
+        click.option("--gpu-memory", metavar="SIZE", help="GPU memory one trial needs."),
+        click.option("-t", "--time", metavar="TIME", help="Time one trial needs, e.g. 90m."),
+        click.option("--timeout", metavar="TIME", help="End a trial that takes longer, e.g. 2h."),
+        click.option("--grace", metavar="TIME", help="Time between TERM and KILL (default 10s)."),
+        click.option("--retries", type=int, help="Further attempts after a failure."),
+        click.option("--output-limit", metavar="SIZE", help="Output kept of one trial (default 2GB)."),
+        click.option("--folder", metavar="PATH", help="Where studies' folders are made."),
+    ]
+
+
+SETTING_WORDS = (
+    "slots", "cpus", "memory", "gpus", "gpu_memory", "time", "timeout", "grace", "retries", "output_limit", "folder",
+)  # fmt: skip
+
+
+def folder_option(function: Function) -> Function:
+    return click.option("--folder", metavar="PATH", help="Where studies' folders are.")(function)
+
+
+def json_option(function: Function) -> Function:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys.")(function)
+
+
+def yes_option(function: Function) -> Function:
+    return click.option("-y", "--yes", is_flag=True, help="Ask nothing.")(function)
+
+
+def find_study(name: str | None, folder: str | None) -> StudyPaths:
+    return locate_study(name, study_roots(folder, os.getcwd(), os.environ.get("SCRATCH")))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask on a terminal; without one, `--yes` must have been given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise input_error(question, "--yes answers this without a terminal")
+    if not click.confirm(question, err=True):
+        raise click.Abort

@@ -1,0 +1,102 @@
+"""Shows a run while it goes on: a live line on a terminal, plain lines in a pipe, nothing with --quiet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+
+from windlass.bundle.folder import Prepared
+from windlass.claims import ranges as rs
+from windlass.collect.follow import Follower
+from windlass.model import Plan
+from windlass.states import State
+from windlass.view.progress import Progress, RateMeter, render_line, render_plain
+
+_LIVE_S = 0.1
+_FIRST_PLAIN_S = 2.0
+_PLAIN_S = 60.0
+
+
+class StreamReporter:
+    """Writes to standard error, so that standard output stays the result's."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._color = self._live and "NO_COLOR" not in os.environ
+        self._meter = RateMeter()
+        self._began = time.monotonic()
+        self._next = 0.0
+        self._gap_s = _FIRST_PLAIN_S
+        self._line_open = False
+        self._notes = 0
+
+    def prepared(self, plan: Plan, prepared: Prepared) -> None:
+        total = rs.count(prepared.register.current)
+        todo = rs.count(prepared.register.todo)
+        held = rs.count(prepared.register.held_ranges())
+        said = [f"{plan.study.name}: {total} trials, {todo} to do"]
+        if held:
+            said.append(f"{held} taken by other agents")
+        said.append(f"{plan.slots} at a time")
+        self.say(", ".join(said))
+        if prepared.added and prepared.former:
+            self.say(
+                f"the command or its settings have changed: {prepared.added} trials are new, "
+                f"{prepared.former} of the former kind are kept (`windlass results --all`)"
+            )
+        elif prepared.added and prepared.added < total:
+            self.say(f"{prepared.added} trials are new since the last run")
+        cancelled = rs.count(rs.intersect(prepared.register.cancelled, prepared.register.current))
+        if cancelled:
+            self.say(f"{cancelled} cancelled trials are left out; `windlass retry --cancelled` brings them back")
+        if prepared.recovered:
+            self.say(f"took back the trials of {len(prepared.recovered)} agent(s) that had died")
+
+    def progress(self, follower: Follower, total: int) -> None:
+        now = time.monotonic()
+        for note in follower.notes[self._notes :]:
+            self.say(note)
+        self._notes = len(follower.notes)
+        rate_per_s = self._meter.add(now, follower.ended)
+        settled = follower.count(State.WAITING) + follower.count(State.RUNNING) == 0
+        if self._quiet or (now < self._next and not (settled and self._live)):
+            return
+        progress = self._measure(follower, total, now, rate_per_s)
+        if self._live:
+            self._next = now + _LIVE_S
+            width = shutil.get_terminal_size().columns
+            print(f"\r\x1b[K{render_line(progress, width - 1, self._color)}", end="", file=sys.stderr, flush=True)
+            self._line_open = True
+            return
+        self._next = now + self._gap_s
+        self._gap_s = min(_PLAIN_S, self._gap_s * 1.5)
+        print(render_plain(progress), file=sys.stderr, flush=True)
+
+    def _measure(self, follower: Follower, total: int, now: float, rate_per_s: float | None) -> Progress:
+        left = follower.count(State.WAITING) + follower.count(State.RUNNING)
+        return Progress(
+            total=total,
+            done=follower.count(State.DONE),
+            failed=follower.count(State.FAILED),
+            running=follower.count(State.RUNNING),
+            interrupted=follower.count(State.INTERRUPTED),
+            cancelled=follower.count(State.CANCELLED),
+            elapsed_s=now - self._began,
+            rate_per_s=rate_per_s,
+            eta_s=left / rate_per_s if rate_per_s else None,
+        )
+
+    def say(self, text: str) -> None:
+        if self._quiet:
+            return
+        self.close()
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Leave the live line standing and go on below it."""
+        if self._line_open:
+            print(file=sys.stderr)
+            self._line_open = False

@@ -1,0 +1,104 @@
+"""windlass results: one row a trial, or one a setting."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+
+import click
+
+from windlass.claims.ranges import Ranges
+from windlass.cli.options import find_study, folder_option
+from windlass.collect.groups import group_rows
+from windlass.collect.index import StudyIndex
+from windlass.collect.look import PlannedFacts, read_facts, read_register
+from windlass.collect.results import Row, best_rows, result_rows
+from windlass.errors import input_error
+from windlass.model import Metric
+from windlass.paths import StudyPaths
+from windlass.view.results import FORMATS, write_results
+
+
+@click.command()
+@click.argument("study", required=False)
+@click.option("--by", metavar="NAMES", help="Fold seeds: one row a setting of these parameters, e.g. lr,hidden; or 'all'.")
+@click.option("--best", is_flag=True, help="The best trial, or with seeds the best setting by mean.")
+@click.option("-n", "--limit", type=int, default=1, show_default=True, help="With --best: how many.")
+@click.option("--metric", "metric_name", metavar="NAME[:GOAL]", help="Judge by this metric instead of the study's.")
+@click.option("--stat", type=click.Choice(["last", "min", "max"]), default="last", show_default=True, help="Which value of a trial.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("-o", "--output", metavar="FILE", help="Write to a file instead.")
+@click.option("--all", "everything", is_flag=True, help="Also trials that the study no longer has.")
+@folder_option
+def command(
+    study: str | None,
+    by: str | None,
+    best: bool,
+    limit: int,
+    metric_name: str | None,
+    stat: str,
+    kind: str,
+    as_json: bool,
+    output: str | None,
+    everything: bool,
+    folder: str | None,
+) -> None:
+    """Show results: id, parameters, seed, state, cause, attempts, duration, and last, min and max of each metric."""
+    paths = find_study(study, folder)
+    facts = read_facts(paths)
+    register = read_register(paths)
+    included: Ranges = [(0, register.count)] if everything else register.current
+    index = StudyIndex(paths)
+    index.refresh()
+    metric = _metric(metric_name, facts)
+    if best:
+        rows: Iterable[Row] = best_rows(
+            paths, index, included, _needed(metric), stat=stat, limit=limit, seed_name=facts.seed_name
+        )
+    elif by is not None:
+        rows = _groups(paths, index, included, _needed(metric), by, stat, facts.seed_name)
+    else:
+        rows = result_rows(paths, index, included, metric, facts.seed_name)
+    _write(rows, "json" if as_json else kind, output)
+    index.close()
+
+
+def _groups(
+    paths: StudyPaths, index: StudyIndex, included: Ranges, metric: Metric, by: str, stat: str, seed_name: str
+) -> list[Row]:
+    names = None if by == "all" else [name.strip() for name in by.split(",") if name.strip()]
+    rows = result_rows(paths, index, included, metric, seed_name)
+    return [group.to_row() for group in group_rows(rows, names, metric.name, stat, seed_name)]
+
+
+def _metric(text: str | None, facts: PlannedFacts) -> Metric | None:
+    if text is None:
+        return facts.metric
+    name, _, goal = text.partition(":")
+    if goal not in ("", "minimize", "maximize", "min", "max"):
+        raise input_error(f"the goal of a metric is minimize or maximize, not {goal!r}", f"--metric {name}:maximize")
+    if not goal and facts.metric is not None and facts.metric.name == name:
+        return facts.metric
+    return Metric(name, "maximize" if goal.startswith("max") else "minimize")
+
+
+def _needed(metric: Metric | None) -> Metric:
+    if metric is None:
+        raise input_error("the study names no metric to judge by", "--metric loss, or `metric: {name: loss}` in the study")
+    return metric
+
+
+def _write(rows: Iterable[Row], kind: str, output: str | None) -> None:
+    if output is not None:
+        if kind == "parquet":
+            write_results(rows, kind, sys.stdout, path=output)
+            return
+        with open(output, "w", encoding="utf-8", newline="") as file:
+            write_results(rows, kind, file)
+        return
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    write_results(rows, kind, sys.stdout, width=width, color=terminal and "NO_COLOR" not in os.environ)

@@ -1,0 +1,204 @@
+"""Takes what is new in a study's journals into the index, a bounded piece at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.collect import rows
+from windlass.collect.cache import TABLES
+from windlass.journal.fold import (
+    NUMBER_LIMIT,
+    AgentRecord,
+    Folded,
+    TrialHistory,
+    WriterState,
+    fold_events,
+    parse_number,
+)
+from windlass.journal.read import JournalReader, writer_of
+
+BATCH_BYTES = 8 << 20  # of journal in one transaction; bounds memory to some ten times as much
+_PIECE = 50_000  # trials of one range event folded at a time
+
+Event = Mapping[str, Any]
+_Summary = dict[tuple[str, str], list[float]]
+
+
+class ShrunkError(Exception):
+    """A journal became shorter: what was read from it before may no longer be so."""
+
+
+def absorb(connection: sqlite3.Connection, pending: list[str]) -> list[str]:
+    """Read about BATCH_BYTES of the `pending` journals into the index; return those that may have more.
+
+    To be called inside a transaction. Offsets are the database's, so two processes never take a line twice.
+    """
+    budget = BATCH_BYTES
+    changed = False
+    while pending and budget > 0:
+        path = pending[0]
+        writer = writer_of(path)
+        reader, state = _load_journal(connection, path, writer)
+        begin = reader.offset
+        events = reader.read(budget)
+        if reader.restarted:
+            raise ShrunkError(path)
+        if reader.offset == begin:
+            pending = pending[1:]
+            continue
+        for part, numbers in _parts(events):
+            _fold_part(connection, writer, state, part, numbers)
+        changed = True
+        budget -= reader.offset - begin
+        row = (writer, reader.offset, reader.damaged, _render_state(state))
+        connection.execute("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", row)
+    if changed:
+        bump_generation(connection)
+    return pending
+
+
+def clear(connection: sqlite3.Connection) -> None:
+    """Forget everything; the generation goes on, so that no remembered answer comes back."""
+    for table in TABLES:
+        connection.execute(f"DELETE FROM {table}")
+    bump_generation(connection)
+
+
+def bump_generation(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('generation', 0)")
+    connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'")
+
+
+def parse_agent(state: str) -> AgentRecord | None:
+    """The agent in a journal's remembered state."""
+    agent = json.loads(state)["agent"]
+    return None if agent is None else AgentRecord(**agent)
+
+
+def parse_malformed(state: str) -> int:
+    return int(json.loads(state)["malformed"])
+
+
+def _load_journal(
+    connection: sqlite3.Connection, path: str, writer: str
+) -> tuple[JournalReader, WriterState]:
+    query = "SELECT offset_bytes, damaged, state FROM journal WHERE writer = ?"
+    found = connection.execute(query, (writer,)).fetchone()
+    if found is None:
+        return JournalReader(path), WriterState()
+    reader = JournalReader(path, found[0])
+    reader.damaged = found[1]
+    said = json.loads(found[2])
+    under_way = {int(number): (attempt, start) for number, (attempt, start) in said["open"].items()}
+    return reader, WriterState(said["clock"], said["malformed"], under_way, parse_agent(found[2]))
+
+
+def _render_state(state: WriterState) -> str:
+    agent = None if state.agent is None else vars(state.agent)
+    said = {"clock": state.clock, "malformed": state.malformed, "open": state.open, "agent": agent}
+    return json.dumps(said)
+
+
+def _parts(events: list[dict[str, Any]]) -> Iterator[tuple[list[Event], set[int]]]:
+    """Events with the numbers of the trials they touch, split so that no part touches very many."""
+    part: list[Event] = []
+    numbers: set[int] = set()
+    for event in events:
+        touched = _touched(event)
+        if isinstance(touched, int):
+            numbers.add(touched)
+        elif touched is not None:
+            for piece, piece_numbers in touched:
+                part.append(piece)
+                numbers.update(piece_numbers)
+                if len(numbers) >= _PIECE:
+                    yield part, numbers
+                    part, numbers = [], set()
+            continue
+        part.append(event)
+    if part:
+        yield part, numbers
+
+
+def _touched(event: Event) -> int | Iterator[tuple[Event, Any]] | None:
+    """The one trial an event tells of; or its pieces, each with their trials; None if it tells of none."""
+    number = event.get("i")
+    if type(number) is int:
+        return number if 0 <= number < NUMBER_LIMIT else None
+    if "r" in event:
+        return _range_pieces(event)
+    live = event.get("live")
+    if isinstance(live, dict) and live:
+        return iter([(event, [int(key) for key in live if key.isdecimal() and int(key) < NUMBER_LIMIT])])
+    return None
+
+
+def _range_pieces(event: Event) -> Iterator[tuple[Event, Any]]:
+    try:
+        pairs = [(parse_number(first), parse_number(stop)) for first, stop in event["r"]]
+    except (TypeError, ValueError):
+        yield event, ()  # the fold counts it as malformed
+        return
+    if sum(max(0, stop - first) for first, stop in pairs) <= _PIECE:
+        yield event, itertools.chain.from_iterable(range(*pair) for pair in pairs)
+        return
+    for first, stop in pairs:
+        for begin in range(first, stop, _PIECE):
+            end = min(begin + _PIECE, stop)
+            yield {**event, "r": [[begin, end]]}, range(begin, end)
+
+
+def _fold_part(
+    connection: sqlite3.Connection, writer: str, state: WriterState, events: list[Event], numbers: set[int]
+) -> None:
+    folded = Folded(writers={writer: state})
+    summary: _Summary = {}
+    for row in _load_rows(connection, numbers):
+        folded.histories[row[0]] = rows.parse_row(row)
+        _count(summary, row, -1)
+    fold_events(folded, writer, events)
+    _store(connection, folded.histories, summary)
+    if folded.notes:
+        connection.executemany("INSERT INTO note VALUES (?, ?, ?, ?)", map(rows.plain_row, folded.notes))
+
+
+def _load_rows(connection: sqlite3.Connection, numbers: set[int]) -> Iterator[rows.Row]:
+    for condition, parameters in rows.chunks(numbers, slack=4):
+        for row in connection.execute(f"SELECT {rows.COLUMNS} FROM trial WHERE {condition}", parameters):
+            if row[0] in numbers:
+                yield row
+
+
+def _store(connection: sqlite3.Connection, histories: dict[int, TrialHistory], summary: _Summary) -> None:
+    new_rows = [rows.render_row(number, histories[number]) for number in sorted(histories)]
+    connection.execute("SAVEPOINT store")
+    try:
+        connection.executemany(rows.INSERT, new_rows)
+    except (sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError, UnicodeEncodeError):
+        connection.execute("ROLLBACK TO store")
+        new_rows = [rows.plain_row(row) for row in new_rows]
+        connection.executemany(rows.INSERT, new_rows)
+    connection.execute("RELEASE store")
+    for row in new_rows:
+        _count(summary, row, 1)
+    connection.executemany(
+        "INSERT INTO summary VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (state, cause) DO UPDATE SET"
+        " trials = trials + ?3, timed = timed + ?4, duration_s = duration_s + ?5",
+        [(*key, *delta) for key, delta in summary.items()],
+    )
+
+
+def _count(summary: _Summary, row: rows.Row, sign: int) -> None:
+    key = (row[rows.STATE], row[rows.CAUSE] or "")
+    delta = summary.get(key)
+    if delta is None:
+        delta = summary[key] = [0, 0, 0.0]
+    delta[0] += sign
+    duration_s = row[rows.DURATION_S]
+    if isinstance(duration_s, (int, float)):
+        delta[1] += sign
+        delta[2] += sign * duration_s

@@ -1,0 +1,93 @@
+"""Finds the finished trials with the best value of a metric, at once even among a million."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import heapq
+import itertools
+import json
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from windlass.claims.ranges import normalise
+from windlass.errors import input_error
+from windlass.journal.fold import parse_metrics
+from windlass.model import Range
+
+STATS = ("last", "min", "max")
+GOALS = ("minimize", "maximize")
+
+
+def best_numbers(
+    connection: sqlite3.Connection,
+    metric: str,
+    goal: str,
+    stat: str,
+    *,
+    limit: int,
+    included: Sequence[Range] | None = None,
+) -> list[int]:
+    """Numbers of done trials by their value, the best first; values that are not finite take no part.
+
+    The first question about a metric goes through all trials and leaves an index behind, which SQLite then
+    keeps up to date.
+    """
+    if stat not in STATS:
+        raise input_error(f"there is no statistic {stat!r}", f"one of: {', '.join(STATS)}")
+    if goal not in GOALS:
+        raise input_error(f"there is no goal {goal!r}", f"one of: {', '.join(GOALS)}")
+    if '"' in metric or "\\" in metric or not _has_json(connection):
+        numbers = _scan(connection, metric, goal, STATS.index(stat))
+    else:
+        numbers = _query(connection, metric, goal, STATS.index(stat))
+    return _take(numbers, limit, included)
+
+
+def _take(numbers: Iterator[int], limit: int, included: Sequence[Range] | None) -> list[int]:
+    if included is not None:
+        ranges = normalise(included)
+        numbers = (number for number in numbers if _contains(ranges, number))
+    return list(itertools.islice(numbers, limit))
+
+
+def _contains(ranges: Sequence[Range], number: int) -> bool:
+    position = bisect.bisect_right(ranges, (number, math.inf)) - 1
+    return position >= 0 and number < ranges[position][1]
+
+
+def _query(connection: sqlite3.Connection, metric: str, goal: str, position: int) -> Iterator[int]:
+    quoted = metric.replace("'", "''")
+    value = f"json_extract(metrics, '$.\"{quoted}\"[{position}]')"
+    order = "DESC" if goal == "maximize" else "ASC"
+    condition = f"state = 'done' AND typeof({value}) IN ('real', 'integer')"
+    name = "best_" + hashlib.blake2b(f"{value} {order}".encode(), digest_size=8).hexdigest()
+    try:
+        connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON trial ({value} {order}) WHERE {condition}")
+    except sqlite3.OperationalError:
+        pass  # busy or full: slower, and the same answer
+    query = f"SELECT number FROM trial WHERE {condition} ORDER BY {value} {order}, number"
+    return (number for (number,) in connection.execute(query))
+
+
+def _scan(connection: sqlite3.Connection, metric: str, goal: str, position: int) -> Iterator[int]:
+    sign = -1.0 if goal == "maximize" else 1.0
+    found: list[tuple[float, int]] = []
+    for number, text in connection.execute(
+        "SELECT number, metrics FROM trial WHERE state = 'done' AND metrics IS NOT NULL"
+    ):
+        summary = parse_metrics(json.loads(text)).get(metric)
+        if summary is not None and math.isfinite(summary[position]):
+            found.append((sign * summary[position], number))
+    heapq.heapify(found)
+    while found:
+        yield heapq.heappop(found)[1]
+
+
+def _has_json(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("SELECT json_extract('[1]', '$[0]')")
+    except sqlite3.OperationalError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""Answers questions about a study's trials from an index of its journals that is only a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from windlass.claims.ranges import normalise
+from windlass.collect import absorb, rows
+from windlass.collect.best import best_numbers
+from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
+from windlass.journal.fold import AgentRecord, Note, TrialRecord
+from windlass.journal.read import journal_files, writer_of
+from windlass.model import Range
+from windlass.paths import StudyPaths
+from windlass.states import State
+
+_NOT_WELL = (State.FAILED, State.INTERRUPTED, State.CANCELLED)
+
+
+class StudyIndex:
+    """What the journals said at the last `refresh`. Never the only copy of anything.
+
+    Small journals are read into memory. Larger ones go to a file on local disk that is found again next time,
+    so that only what is new is read. Several processes may use that file at once.
+    """
+
+    def __init__(self, paths: StudyPaths) -> None:
+        self._paths = paths
+        small = sum(self._sizes().values()) < MEMORY_BELOW_BYTES
+        self._cache = open_memory() if small else open_cache(paths)
+
+    def close(self) -> None:
+        self._cache.connection.close()
+
+    @property
+    def cache_path(self) -> str | None:
+        """The file that holds the index; None when it is in memory."""
+        return self._cache.path
+
+    def refresh(self) -> None:
+        """Read what is new in each journal. Raises JournalVersionError for one of a newer version."""
+        sizes = self._sizes()
+        if self._cache.path is None and sum(sizes.values()) >= 4 * MEMORY_BELOW_BYTES:
+            self.close()
+            self._cache = open_cache(self._paths)
+        try:
+            self._read_new(sizes)
+        except sqlite3.OperationalError:  # held by another process for long, or no room: do without the file
+            self.close()
+            self._cache = open_memory()
+            self._read_new(sizes)
+        except sqlite3.DatabaseError:
+            self._rebuild()
+
+    def counts(self, total: int, included: Sequence[Range] | None = None) -> dict[State, int]:
+        """How many of the included trials (all of the `total` by default) are in each state."""
+        counts = dict.fromkeys(State, 0)
+        for state, _, number in self._state_counts(total, included):
+            counts[State(state)] += number
+        everything = total if included is None else sum(stop - first for first, stop in normalise(included))
+        counts[State.WAITING] = everything - sum(n for state, n in counts.items() if state != State.WAITING)
+        return counts
+
+    def causes(self, total: int, included: Sequence[Range] | None = None) -> dict[str, int]:
+        """Why trials did not end well, with the number of trials."""
+        causes: dict[str, int] = {}
+        for state, cause, number in self._state_counts(total, included):
+            if state in _NOT_WELL and number:
+                causes[cause] = causes.get(cause, 0) + number
+        return dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
+
+    def records(
+        self, numbers: Iterable[int] | None = None, states: Collection[State] | None = None
+    ) -> Iterator[TrialRecord]:
+        """Records in order of their numbers; trials that nothing is known of, which wait, have none."""
+        conditions = [("1", ())] if numbers is None else rows.chunks(numbers)
+        for condition, parameters in conditions:
+            where = condition + _state_condition(states)
+            query = f"SELECT {rows.COLUMNS} FROM trial WHERE {where} ORDER BY number"
+            yield from map(rows.parse_record, self._select(query, parameters))
+
+    def numbers(self, states: Collection[State]) -> Iterator[int]:
+        """The trials in one of these states, without their records."""
+        query = f"SELECT number FROM trial WHERE 1{_state_condition(states)} ORDER BY number"
+        return (number for (number,) in self._select(query))
+
+    def record(self, number: int) -> TrialRecord | None:
+        return next(self.records([number]), None)
+
+    def running(self) -> list[TrialRecord]:
+        """Trials whose last word is that they run; whether their agents live is another question."""
+        return list(self.records(states=(State.RUNNING,)))
+
+    def best(
+        self,
+        metric: str,
+        goal: str,
+        stat: str = "last",
+        limit: int = 1,
+        *,
+        included: Sequence[Range] | None = None,
+    ) -> list[TrialRecord]:
+        """Trials that are done with the best finite values, best first; of equals the lower number first."""
+        numbers = self._retried(
+            lambda: best_numbers(self._cache.connection, metric, goal, stat, limit=limit, included=included)
+        )
+        records = {record.number: record for record in self.records(numbers)}
+        return [records[number] for number in numbers]
+
+    def mean_duration_s(self) -> float | None:
+        """Of trials that are done; None while none is."""
+        row = next(self._select("SELECT sum(timed), sum(duration_s) FROM summary WHERE state = 'done'"))
+        return max(0.0, row[1] / row[0]) if row[0] else None
+
+    def agents(self) -> list[AgentRecord]:
+        """In the order of their names, which is that of their beginnings."""
+        found = self._select("SELECT state FROM journal ORDER BY writer")
+        return [agent for (state,) in found if (agent := absorb.parse_agent(state)) is not None]
+
+    def notes(self) -> list[Note]:
+        query = "SELECT t, writer, text, number FROM note ORDER BY t, writer, rowid"
+        return [Note(*row) for row in self._select(query)]
+
+    def damaged(self) -> int:
+        """Lines of journals that could not be understood."""
+        found = self._select("SELECT damaged, state FROM journal")
+        return sum(damaged + absorb.parse_malformed(state) for damaged, state in found)
+
+    def remembered(self, question: str, compute: Callable[[], Any]) -> Any:
+        """The JSON value that `compute` returns, which is called again only after the index changed."""
+        generation = next(self._select("SELECT value FROM meta WHERE key = 'generation'"), (0,))[0]
+        query = "SELECT value FROM answer WHERE question = ? AND generation = ?"
+        found = next(self._select(query, (question, generation)), None)
+        if found is not None:
+            return json.loads(found[0])
+        value = compute()
+        with contextlib.suppress(sqlite3.Error):  # an answer that cannot be kept is still an answer
+            row = (question, generation, json.dumps(value))
+            self._cache.connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", row)
+        return value
+
+    def _sizes(self) -> dict[str, int]:
+        """Journals with their sizes in bytes."""
+        sizes = {}
+        for path in journal_files(self._paths.journal):
+            with contextlib.suppress(FileNotFoundError):
+                sizes[path] = os.stat(path).st_size
+        return sizes
+
+    def _read_new(self, sizes: dict[str, int]) -> None:
+        connection = self._cache.connection
+        offsets = dict(connection.execute("SELECT writer, offset_bytes FROM journal"))
+        names = {writer_of(path): size for path, size in sizes.items()}
+        if any(names.get(writer, -1) < offset for writer, offset in offsets.items()):
+            with self._transaction():
+                absorb.clear(connection)
+            offsets = {}
+        pending = [path for path, size in sizes.items() if size > offsets.get(writer_of(path), 0)]
+        collecting = gc.isenabled()
+        gc.disable()  # events make no cycles, and looking for some doubles the time
+        try:
+            while pending:
+                pending = self._absorb(pending, list(sizes))
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _absorb(self, pending: list[str], everything: list[str]) -> list[str]:
+        try:
+            with self._transaction():
+                return absorb.absorb(self._cache.connection, pending)
+        except absorb.ShrunkError:
+            with self._transaction():
+                absorb.clear(self._cache.connection)
+            return everything
+
+    def _rebuild(self) -> None:
+        self.close()
+        self._cache = replace_cache(self._paths)
+        self._read_new(self._sizes())
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        connection = self._cache.connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def _select(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+        """Rows of a query. A file that turns out to be broken at its start is made anew."""
+
+        def begin() -> tuple[sqlite3.Cursor, Any]:
+            cursor = self._cache.connection.execute(query, parameters)
+            return cursor, cursor.fetchone()
+
+        cursor, first = self._retried(begin)
+        if first is not None:
+            yield first
+            yield from cursor
+
+    def _retried(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except sqlite3.DatabaseError:
+            self._rebuild()
+            return ask()
+
+    def _state_counts(self, total: int, included: Sequence[Range] | None) -> Iterator[tuple[str, str, int]]:
+        ranges = [(0, total)] if included is None else normalise(included)
+        highest = next(self._select("SELECT max(number) FROM trial"))[0]
+        if ranges == [(0, total)] and (highest is None or highest < total):
+            yield from self._select("SELECT state, cause, trials FROM summary")
+            return
+        for first, stop in ranges:
+            within = "WHERE number >= ? AND number < ? GROUP BY 1, 2"
+            query = f"SELECT state, coalesce(cause, ''), count(*) FROM trial {within}"
+            yield from self._select(query, (first, stop))
+
+
+def _state_condition(states: Collection[State] | None) -> str:
+    if states is None:
+        return ""
+    listed = ", ".join(f"'{State(state).value}'" for state in states)
+    # Said in so many words, the condition lets SQLite use the index of all that is not done.
+    others = "" if State.DONE in states else " AND state <> 'done'"
+    return f" AND state IN ({listed}){others}"

@@ -1,0 +1,92 @@
+"""Finds the folder of the study that the user means: by name, by path, or the newest."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+
+from windlass.errors import input_error
+from windlass.ids import slug
+from windlass.paths import StudyPaths
+
+_PROJECT_MARKS = (".git", "pyproject.toml")
+
+
+def find_project(start: str) -> str:
+    """The nearest folder at or above `start` that looks like a project's root, else `start` itself."""
+    folder = os.path.abspath(start)
+    while True:
+        if any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS):
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return os.path.abspath(start)
+        folder = parent
+
+
+def study_roots(folder: str | None, start: str, scratch: str | None) -> list[str]:
+    """Where studies of this project may lie, the likeliest first."""
+    if folder is not None:
+        return [os.path.abspath(os.path.expanduser(folder))]
+    project = find_project(start)
+    roots = [os.path.join(scratch, slug(os.path.basename(project)))] if scratch else []
+    places = [os.path.join(project, ".windlass"), os.path.join(os.path.abspath(start), ".windlass")]
+    return list(dict.fromkeys(roots + places))
+
+
+def is_study_folder(path: str) -> bool:
+    return os.path.isfile(StudyPaths(path).plan)
+
+
+def list_studies(roots: Sequence[str]) -> list[str]:
+    """All studies' folders below the roots, the newest first."""
+    found = []
+    for root in roots:
+        try:
+            names = os.listdir(root)
+        except OSError:
+            continue
+        for path in (os.path.join(root, name) for name in names):
+            if is_study_folder(path):
+                found.append((_touched(path), path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _touched(folder: str) -> float:
+    """When something last happened in a study: the newest of its plan, journals and claims."""
+    paths = StudyPaths(folder)
+    times = []
+    for path in (paths.plan, paths.journal, paths.claims):
+        try:
+            times.append(os.stat(path).st_mtime)
+        except OSError:
+            continue
+    return max(times, default=0.0)
+
+
+def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
+    """The folder of the named study, or of the newest. Raises InputError with what there is."""
+    if name is not None and is_study_folder(name):
+        return StudyPaths(name)
+    studies = list_studies(roots)
+    if name is None:
+        if studies:
+            return StudyPaths(studies[0])
+        raise input_error("there is no study here yet", "windlass run study.yaml")
+    wanted = _name_of_file(name)
+    for path in studies:
+        if os.path.basename(path) in (name, wanted):
+            return StudyPaths(path)
+    names = [os.path.basename(path) for path in studies]
+    close = difflib.get_close_matches(name, names, 1) or names[:5]
+    hint = f"there are: {', '.join(close)}" if close else "windlass run study.yaml"
+    raise input_error(f"there is no study named {name!r} in {', '.join(roots)}", hint)
+
+
+def _name_of_file(name: str) -> str:
+    """A study file stands for the study it makes, as far as its name alone tells."""
+    stem = os.path.splitext(os.path.basename(name))[0]
+    if os.path.isfile(name) and stem in ("study", "sweep", "sweeper", "experiment_configuration", "experiment_configurations"):
+        return slug(os.path.basename(os.path.dirname(os.path.abspath(name))))
+    return slug(stem)

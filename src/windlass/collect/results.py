@@ -1,0 +1,166 @@
+"""A study's results as rows for people and programs: one a trial, one a setting, or the best."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windlass.claims.ranges import normalise
+from windlass.collect.groups import (
+    ROW_HEAD,
+    ROW_TAIL,
+    GroupRow,
+    Row,
+    group_rows,
+    metric_columns,
+    reserved_name,
+)
+from windlass.collect.index import StudyIndex
+from windlass.journal.fold import TrialRecord
+from windlass.model import Metric, Range
+from windlass.paths import StudyPaths
+from windlass.states import State
+from windlass.trialfile import TrialFile
+
+__all__ = ["GroupRow", "ResultRows", "Row", "best_rows", "group_rows", "result_rows"]
+
+_CHUNK = 2000  # trials in memory at a time
+
+
+@dataclass(frozen=True)
+class ResultRows:
+    """One row a trial, in order of their numbers. Starts over when iterated again; never all in memory.
+
+    Keys are in this order: id, number, the parameters, the seed, state, cause, attempts, duration_s, exit_code,
+    then for each metric its last value under its own name, and `.min` and `.max`. A parameter whose name is one
+    of ours stands under ``param.NAME``, a metric whose name is a parameter's under ``metric.NAME``.
+    """
+
+    paths: StudyPaths
+    index: StudyIndex
+    included: Sequence[Range]
+    metric: Metric | None = None
+    seed_name: str = "seed"
+
+    def __iter__(self) -> Iterator[Row]:
+        trials = TrialFile(self.paths)
+        try:
+            for first, stop in normalise(self.included):
+                for begin in range(first, stop, _CHUNK):
+                    yield from self._chunk(trials, begin, min(begin + _CHUNK, stop))
+        finally:
+            trials.close()
+
+    def _chunk(self, trials: TrialFile, begin: int, end: int) -> Iterator[Row]:
+        records = {record.number: record for record in self.index.records(range(begin, end))}
+        for number, trial in trials.iterate(begin, end):
+            yield trial_row(number, trial, records.get(number), self.metric, self.seed_name)
+
+
+def result_rows(
+    paths: StudyPaths,
+    index: StudyIndex,
+    included: Sequence[Range],
+    metric: Metric | None = None,
+    seed_name: str = "seed",
+) -> ResultRows:
+    """The rows of the included trials."""
+    return ResultRows(paths, index, included, metric, seed_name)
+
+
+def trial_row(
+    number: int,
+    trial: Mapping[str, Any],
+    record: TrialRecord | None,
+    metric: Metric | None = None,
+    seed_name: str = "seed",
+) -> Row:
+    """One trial's row; without a record it waits."""
+    record = TrialRecord(number, State.WAITING) if record is None else record
+    settings = trial["settings"]
+    reserved = (*ROW_HEAD, *ROW_TAIL)
+    row: Row = {"id": trial["id"], "number": number}
+    for name, value in settings.items():
+        if name != seed_name:
+            row[reserved_name(name, reserved)] = value
+    if seed_name in settings:
+        row[seed_name] = settings[seed_name]
+    row["state"] = record.state.value
+    row["cause"] = record.cause
+    row["attempts"] = record.attempts
+    row["duration_s"] = record.duration_s
+    row["exit_code"] = record.exit_code
+    return _with_metrics(row, record, metric)
+
+
+def _with_metrics(row: Row, record: TrialRecord, metric: Metric | None) -> Row:
+    names = list(record.metrics)
+    if metric is not None:
+        names = [metric.name, *(name for name in names if name != metric.name)]
+    columns = [metric_columns(row, name) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        last, low, high, _ = record.metrics.get(name, (None, None, None, 0))
+        row[column["last"]], row[column["min"]], row[column["max"]] = last, low, high
+    return row
+
+
+def best_rows(
+    paths: StudyPaths,
+    index: StudyIndex,
+    included: Sequence[Range],
+    metric: Metric,
+    *,
+    stat: str = "last",
+    limit: int = 1,
+    seed_name: str = "seed",
+) -> list[Row]:
+    """The best trials, or with seeds the settings with the best mean over them, each with its command.
+
+    Without seeds only the winners' settings are read. The means over seeds are worked out once and remembered
+    until a journal grows.
+    """
+    ranges = normalise(included)
+    if not ranges:
+        return []
+    trials = TrialFile(paths)
+    try:
+        if seed_name in trials.read(ranges[0][0])["settings"]:
+            rows = result_rows(paths, index, ranges, metric, seed_name)
+            return [_group_row(trials, group) for group in _best_groups(rows, metric, stat, limit)]
+        records = index.best(metric.name, metric.goal, stat, limit, included=ranges)
+        return [_single_row(trials, record, metric, seed_name) for record in records]
+    finally:
+        trials.close()
+
+
+def _best_groups(rows: ResultRows, metric: Metric, stat: str, limit: int) -> list[GroupRow]:
+    question = json.dumps(
+        ["best groups", rows.included, metric.name, metric.goal, stat, limit, rows.seed_name]
+    )
+
+    def compute() -> list[dict[str, Any]]:
+        groups = [g for g in group_rows(rows, None, metric.name, stat, rows.seed_name) if g.mean is not None]
+        sign = -1.0 if metric.goal == "maximize" else 1.0
+        groups.sort(key=lambda group: (sign * (group.mean or 0.0), group.number))
+        return [asdict(group) for group in groups[:limit]]
+
+    return [GroupRow(**group) for group in rows.index.remembered(question, compute)]
+
+
+def _group_row(trials: TrialFile, group: GroupRow) -> Row:
+    trial = trials.read(group.number)
+    return {"id": trial["id"], "number": group.number, **group.to_row(), "command": render_command(trial)}
+
+
+def _single_row(trials: TrialFile, record: TrialRecord, metric: Metric, seed_name: str) -> Row:
+    trial = trials.read(record.number)
+    row = trial_row(record.number, trial, record, metric, seed_name)
+    return {**row, "command": render_command(trial)}
+
+
+def render_command(trial: Mapping[str, Any]) -> str:
+    """A trial's stages as one line that a shell understands."""
+    return " && ".join(shlex.join(words) for _, words in trial["stages"])

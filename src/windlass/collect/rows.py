@@ -1,0 +1,138 @@
+"""What is known of a trial as a row of the index, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from windlass.events import wire_number
+from windlass.journal.fold import (
+    BEAT,
+    END,
+    RETRY,
+    START,
+    TrialHistory,
+    TrialRecord,
+    Verdict,
+    record_of,
+    state_of,
+)
+
+Row = tuple[Any, ...]
+
+COLUMNS = (
+    "number, state, cause, t, rank, writer, starts, attempt, start, duration_s, exit_code, signal, stage,"
+    " output_bytes, rss_mb, cpu_s, step, metrics, note, more"
+)
+INSERT = f"INSERT OR REPLACE INTO trial VALUES ({', '.join('?' * len(COLUMNS.split(',')))})"
+STATE, CAUSE, DURATION_S = 1, 2, 9  # positions in a row that the summary needs
+
+# A row's columns from `attempt` to `note`, by the event's keys; `metrics` is JSON.
+_END_KEYS = ("n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note")
+_NOTHING = (None,) * len(_END_KEYS)
+_CHUNK = 500  # parameters in one query; old SQLite allows 999
+
+_encode_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def render_row(number: int, history: TrialHistory) -> Row:
+    """A trial's row: its verdict in columns, and in `more` what else folding needs, seldom anything."""
+    verdict = history.shown
+    event, rank = verdict.event, verdict.rank
+    cause = None
+    if rank == END:
+        cause = event["cause"]
+        get = event.get
+        details: Row = (
+            get("n"), get("start"), get("dur"), get("code"), get("sig"), get("stage"), get("out"),
+            get("rss_mb"), get("cpu_s"), get("step"), _render_metrics(get("m")), get("note"),
+        )  # fmt: skip
+    elif rank in (START, BEAT):
+        step, metrics = event.get("step"), _render_metrics(event.get("m"))
+        details = (event.get("n"), event.get("t"), *_NOTHING[2:9], step, metrics, None)
+    else:
+        details = (event.get("n"), *_NOTHING[1:])
+    state = state_of(verdict).value
+    head = (number, state, cause, verdict.t, rank, verdict.writer, history.starts)
+    return (*head, *details, _render_more(history, verdict))
+
+
+def parse_row(row: Row) -> TrialHistory:
+    """The inverse of `render_row`."""
+    verdict = _parse_verdict(row)
+    if row[-1] is not None:
+        last, done, retry = (None if item is None else Verdict(*item) for item in json.loads(row[-1]))
+        return TrialHistory(row[6], last, done, retry)
+    done = verdict if row[CAUSE] == "done" else None
+    return TrialHistory(row[6], verdict, done, verdict if verdict.rank == RETRY else None)
+
+
+def parse_record(row: Row) -> TrialRecord:
+    return record_of(row[0], row[6], _parse_verdict(row))
+
+
+def plain_row(row: Row) -> Row:
+    """A row with everything SQLite has no type for turned into text; for damaged journals."""
+    return tuple(_plain(value) for value in row)
+
+
+def chunks(numbers: Iterable[int], slack: int = 1) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """SQL conditions, with their parameters, that together select these numbers in ascending order.
+
+    With more `slack`, one condition may select up to so many times as many.
+    """
+    if isinstance(numbers, range) and numbers.step == 1:
+        yield "number >= ? AND number < ?", (numbers.start, numbers.stop)
+        return
+    ordered = sorted(set(numbers))
+    if ordered and ordered[-1] - ordered[0] < slack * len(ordered):
+        yield "number >= ? AND number < ?", (ordered[0], ordered[-1] + 1)
+        return
+    for begin in range(0, len(ordered), _CHUNK):
+        part = tuple(ordered[begin : begin + _CHUNK])
+        yield f"number IN ({', '.join('?' * len(part))})", part
+
+
+def _parse_verdict(row: Row) -> Verdict:
+    rank = row[4]
+    event: dict[str, Any] = {}
+    for key, value in zip(_END_KEYS, row[7:19], strict=True):
+        if value is not None:
+            event[key] = json.loads(value) if key == "m" else value
+    if rank == END:
+        event["cause"] = row[CAUSE]
+    elif rank in (START, BEAT):
+        event["t"] = event.pop("start", None)
+    return Verdict(row[3], rank, row[5], event)
+
+
+def _render_more(history: TrialHistory, shown: Verdict) -> str | None:
+    last, done, retry = history.last, history.done, history.retry
+    if last is shown and (done is None or done is shown) and (retry is None or retry is shown):
+        return None
+    return json.dumps([last, done, retry])
+
+
+def _render_metrics(metrics: Mapping[str, Any] | None) -> str | None:
+    """Metrics in strict JSON, as journals carry them, so that SQLite can look inside."""
+    if not metrics:
+        return None
+    try:
+        return _encode_plain(metrics)
+    except ValueError:
+        return _encode_plain({name: _strict(values) for name, values in metrics.items()})
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return wire_number(value) if isinstance(value, float) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63):
+        return value
+    return str(value)

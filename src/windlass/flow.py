@@ -1,0 +1,244 @@
+"""The whole story, top to bottom: a study becomes a plan, a plan a folder, a folder agents, agents results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from windlass.bundle.folder import Prepared, folder_error, prepare_folder
+from windlass.claims import ranges as rs
+from windlass.claims.ranges import Ranges
+from windlass.claims.recover import recover
+from windlass.claims.register import Register, RegisterFile
+from windlass.collect.follow import Follower
+from windlass.collect.index import StudyIndex
+from windlass.errors import AgentError, FolderError
+from windlass.journal.client import ClientJournal, client_name
+from windlass.journal.write import DiskFull
+from windlass.launch.base import LaunchedAgents, Launcher
+from windlass.model import Plan, Study
+from windlass.paths import StudyPaths
+from windlass.plan.local import plan_local, study_folder
+from windlass.plan.settings import resolve_settings
+from windlass.search import count_trials, iterate_trials
+from windlass.site.local import Site
+from windlass.states import State
+
+EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
+_AGENT_FULL, _AGENT_REFUSED = 5, 2
+_POLL_S = 0.1
+_DEATHS_WITHOUT_PROGRESS = 3
+
+
+class Reporter(Protocol):
+    """Shows what happens; the command line has one for terminals, one for pipes, one for --quiet."""
+
+    def prepared(self, plan: Plan, prepared: Prepared) -> None: ...
+
+    def progress(self, follower: Follower, total: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    paths: StudyPaths
+    counts: Mapping[State, int]
+    exit_code: int
+
+
+def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
+    """Everything that can be known before anything is touched."""
+    settings = resolve_settings(flags, study.said, site.said, site.source)
+    folder = study_folder(settings, study, os.environ.get("SCRATCH"))
+    return plan_local(study, count_trials(study), settings, site, folder)
+
+
+def run_plan(plan: Plan, launcher: Launcher, reporter: Reporter, on_end: Callable[..., None] | None = None) -> Outcome:
+    """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
+    paths = StudyPaths(plan.folder)
+    trials = iterate_trials(plan.study)
+    prepared = prepare_folder(plan, trials, _done_numbers(paths), client_name())
+    reporter.prepared(plan, prepared)
+    return run_folder(paths, plan.slots, launcher, reporter, on_end)
+
+
+def run_folder(
+    paths: StudyPaths, slots: int, launcher: Launcher, reporter: Reporter, on_end: Callable[..., None] | None = None
+) -> Outcome:
+    """See the trials of a prepared folder through."""
+    register = RegisterFile(paths.claims, client_name()).read()
+    interrupted = False
+    if register.todo or register.held:
+        follower = Follower(paths, register.count, register.current, on_end)
+        follower.skip_existing()
+        interrupted = _supervise(paths, slots, launcher, reporter, follower, rs.count(register.current))
+    counts = count_states(paths, register)
+    if counts[State.DONE] == rs.count(register.current):
+        return Outcome(paths, counts, EXIT_DONE)
+    return Outcome(paths, counts, EXIT_INTERRUPTED if interrupted else EXIT_NOT_ALL_WELL)
+
+
+def count_states(paths: StudyPaths, register: Register) -> dict[State, int]:
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        return index.counts(register.count, register.current)
+    finally:
+        index.close()
+
+
+def _done_numbers(paths: StudyPaths) -> Iterator[int]:
+    if not os.path.isdir(paths.journal):
+        return
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        yield from index.numbers((State.DONE,))
+    finally:
+        index.close()
+
+
+# -- following agents to the end
+
+
+class _Interrupts:
+    """Counts Ctrl-C: the first asks to finish what is under way, the second to stop it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._old: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._old[number] = signal.signal(number, self._count)
+        return self
+
+    def _count(self, number: int, _frame: object) -> None:
+        self.count += 1 if number == signal.SIGINT else 2
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+
+def _supervise(
+    paths: StudyPaths, slots: int, launcher: Launcher, reporter: Reporter, follower: Follower, total: int
+) -> bool:
+    """Keep an agent going until the trials are through. Returns whether the user interrupted it."""
+    deaths = 0
+    with _Interrupts() as interrupts:
+        while True:
+            ended_before = follower.ended
+            agents = launcher.launch(paths.folder, slots)
+            try:
+                code = _follow(agents, interrupts, reporter, follower, total)
+                complaints = agents.complaints().strip()
+            finally:
+                agents.close()
+            if complaints:
+                reporter.say(complaints)
+            _raise_for(code, paths, complaints)
+            if interrupts.count or code >= 0:
+                return interrupts.count > 0
+            # Killed by a signal that was not ours: what it held is taken back, and another agent goes on.
+            deaths = 1 if follower.ended > ended_before else deaths + 1
+            if deaths >= _DEATHS_WITHOUT_PROGRESS:
+                raise AgentError(f"the agent was killed by signal {-code} {deaths} times without finishing a trial")
+            recover(paths, RegisterFile(paths.claims, client_name()))
+            reporter.say(f"the agent was killed by signal {-code}; another one goes on")
+
+
+def _follow(
+    agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter, follower: Follower, total: int
+) -> int:
+    heard = 0
+    pause_s = _POLL_S
+    while True:
+        code = agents.poll()
+        began = time.monotonic()
+        if follower.update() or code is not None:
+            reporter.progress(follower, total)
+        if interrupts.count > heard:
+            _pass_on(agents, heard, interrupts.count, reporter, follower)
+            heard = interrupts.count
+        if code is not None:
+            return code
+        # Looking must stay cheap next to what is looked at.
+        pause_s = max(_POLL_S, 20 * (time.monotonic() - began))
+        time.sleep(min(pause_s, 2.0))
+
+
+def _pass_on(agents: LaunchedAgents, heard: int, count: int, reporter: Reporter, follower: Follower) -> None:
+    if heard == 0 and count == 1:
+        running = follower.count(State.RUNNING)
+        reporter.say(f"finishing the {running} running trials and taking no more; Ctrl-C again stops them")
+        agents.drain()
+    else:
+        reporter.say("stopping the running trials")
+        agents.stop()
+
+
+def _raise_for(code: int, paths: StudyPaths, complaints: str) -> None:
+    if code == _AGENT_FULL:
+        raise folder_error(DiskFull(paths.folder), paths.folder)
+    if code == _AGENT_REFUSED:
+        raise FolderError(complaints or f"the agent could not work in {paths.folder}")
+
+
+# -- changing what is to be done
+
+
+def cancel_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
+    """Take trials off the list; agents stop those under way within seconds. Returns what was cancelled."""
+    register_file = RegisterFile(paths.claims, client_name())
+    cancelled: Ranges = []
+    waiting: Ranges = []
+
+    def change(register: Register) -> Register:
+        cancelled[:] = rs.intersect(rs.union(register.todo, register.held_ranges()), chosen)
+        waiting[:] = rs.intersect(register.todo, chosen)
+        register.todo = rs.subtract(register.todo, chosen)
+        register.cancelled = rs.union(register.cancelled, cancelled)
+        return register
+
+    recover(paths, register_file)
+    register_file.update(change)
+    # Those under way are recorded by their agents when they have ended.
+    if waiting:
+        ClientJournal(paths).write({"e": "cancel", "r": waiting})
+    return cancelled
+
+
+def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
+    """Put trials back on the list, whatever became of them; not those under way. Returns what was put back."""
+    register_file = RegisterFile(paths.claims, client_name())
+    put_back: Ranges = []
+
+    def change(register: Register) -> Register:
+        put_back[:] = rs.subtract(rs.subtract(chosen, register.held_ranges()), register.todo)
+        register.todo = rs.union(register.todo, put_back)
+        register.cancelled = rs.subtract(register.cancelled, chosen)
+        return register
+
+    recover(paths, register_file)
+    register_file.update(change)
+    if put_back:
+        ClientJournal(paths).write({"e": "retry", "r": put_back})
+    return put_back
+
+
+def chosen_states(paths: StudyPaths, register: Register, states: Sequence[State]) -> Ranges:
+    """The trials of the study as it stands now that are in one of these states."""
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        return rs.intersect(rs.from_numbers(index.numbers(states)), register.current)
+    finally:
+        index.close()

@@ -1,0 +1,338 @@
+"""Folds events into what is known of each trial and agent. Pure; Python 3.9.
+
+Journals may be folded in any order, and each in any number of pieces: the result is the same. That holds
+because a trial remembers only maxima (its latest verdict, success and retry) and a count of
+starts. Verdicts are ordered by time, then kind, then writer. Those of one writer are ordered as written, even
+where its clock was set back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+
+from windlass.events import unwire_number
+from windlass.states import STATE_OF, Cause, State
+
+MetricSummary = Tuple[float, float, float, int]  # last, min, max, count
+
+START, BEAT, END, AGAIN, CANCEL, RETRY = range(6)  # of two verdicts of the same moment the higher one holds
+NUMBER_LIMIT = 1 << 40  # a trial's number is below
+_TICK_S = 1e-6  # a writer's next event is at least this much later than the one before
+_LATEST_S = 1e11  # no clock is that wrong; a larger time is damage
+_STATE_OF_TEXT: Dict[str, State] = {cause.value: state for cause, state in STATE_OF.items()}
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What the journals say of one trial. None: unknown, or not so in this state."""
+
+    number: int
+    state: State
+    cause: Optional[str] = None
+    since: float = 0.0
+    attempts: int = 0  # starts, by whichever agent
+    agent: str = ""  # whose attempt the following tells of
+    attempt: int = 0  # that agent's own number for it
+    start: Optional[float] = None
+    duration_s: Optional[float] = None
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    stage: Optional[str] = None
+    step: Optional[float] = None
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    output_bytes: Optional[int] = None
+    rss_mb: Optional[float] = None
+    cpu_s: Optional[float] = None
+    note: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class AgentRecord:
+    """One agent: the process it is (`machine`, `boot`, `pid`, `began`), and what it last said."""
+
+    id: str
+    host: str = ""
+    machine: str = ""
+    boot: str = ""
+    pid: int = 0
+    began: Any = None
+    slots: int = 0
+    cpus: Any = None
+    gpus: Any = None
+    version: str = ""
+    start: float = 0.0
+    last_seen: float = 0.0
+    ended: bool = False
+    reason: str = ""
+
+
+class Note(NamedTuple):
+    """Something a writer wanted the user to know."""
+
+    t: float
+    writer: str
+    text: str
+    number: Optional[int] = None
+
+
+class Verdict(NamedTuple):
+    """An event that decides a trial's state, with its place in the order of all verdicts."""
+
+    t: float
+    rank: int
+    writer: str
+    event: Mapping[str, Any]
+
+
+class TrialHistory:
+    """The maxima that decide what a trial's record is."""
+
+    __slots__ = ("done", "last", "retry", "starts")
+
+    def __init__(
+        self,
+        starts: int = 0,
+        last: Optional[Verdict] = None,
+        done: Optional[Verdict] = None,
+        retry: Optional[Verdict] = None,
+    ) -> None:
+        self.starts = starts
+        self.last = last
+        self.done = done  # the latest success
+        self.retry = retry
+
+    def add(self, verdict: Verdict) -> None:
+        """Take in a verdict; those of one writer come in the order they were written."""
+        # Tuples compare by time, rank and writer; no two verdicts agree in all three.
+        if self.last is None or verdict > self.last:
+            self.last = verdict
+        rank = verdict[1]
+        if rank == END:
+            if verdict[3]["cause"] == "done" and (self.done is None or verdict > self.done):
+                self.done = verdict
+        elif rank == RETRY and (self.retry is None or verdict > self.retry):
+            self.retry = verdict
+
+    @property
+    def shown(self) -> Verdict:
+        """The verdict that holds: a success does for good, whatever clocks say, until the user retries it."""
+        done, retry = self.done, self.retry
+        if done is not None and (retry is None or done > retry):
+            return done
+        assert self.last is not None  # a history begins with a verdict
+        return self.last
+
+    def record(self, number: int) -> TrialRecord:
+        return record_of(number, self.starts, self.shown)
+
+
+@dataclass
+class WriterState:
+    """What has to be remembered of one journal between two folds."""
+
+    clock: float = 0.0
+    malformed: int = 0  # events that lack what their kind needs
+    open: Dict[int, Tuple[int, float]] = field(default_factory=dict)  # attempts under way: number, start
+    agent: Optional[AgentRecord] = None
+
+
+@dataclass
+class Folded:
+    """Everything folded so far."""
+
+    histories: Dict[int, TrialHistory] = field(default_factory=dict)
+    writers: Dict[str, WriterState] = field(default_factory=dict)
+    notes: List[Note] = field(default_factory=list)
+
+    @property
+    def trials(self) -> Dict[int, TrialRecord]:
+        """Trials that any event spoke of; the others wait."""
+        return {number: history.record(number) for number, history in sorted(self.histories.items())}
+
+    @property
+    def agents(self) -> Dict[str, AgentRecord]:
+        return {name: w.agent for name, w in sorted(self.writers.items()) if w.agent is not None}
+
+    @property
+    def malformed(self) -> int:
+        return sum(writer.malformed for writer in self.writers.values())
+
+
+def fold_events(folded: Folded, writer: str, events: Iterable[Mapping[str, Any]]) -> None:
+    """Take the next events of one writer's journal into `folded`, in place."""
+    state = folded.writers.get(writer)
+    if state is None:
+        state = folded.writers[writer] = WriterState()
+    before = state.clock
+    for event in events:
+        try:
+            time_s = event["t"]
+            if not 0 <= time_s < _LATEST_S:
+                raise ValueError(time_s)
+            state.clock = clock = time_s if time_s > state.clock else state.clock + _TICK_S
+            handler = _HANDLERS.get(event["e"])
+            if handler is not None:  # a kind this version does not know is none of its business
+                handler(folded, state, writer, clock, event)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            state.malformed += 1
+    if state.agent is not None and state.clock != before:
+        state.agent = _changed(state.agent, last_seen=state.clock)
+
+
+def _changed(agent: AgentRecord, **changes: Any) -> AgentRecord:
+    return AgentRecord(**{**vars(agent), **changes})
+
+
+def _add(folded: Folded, number: int, verdict: Verdict) -> TrialHistory:
+    history = folded.histories.get(number)
+    if history is None:
+        history = folded.histories[number] = TrialHistory()
+    history.add(verdict)
+    return history
+
+
+def parse_number(value: Any) -> int:
+    """A trial's number, if it is one; raises ValueError."""
+    if type(value) is not int or not 0 <= value < NUMBER_LIMIT:
+        raise ValueError(value)
+    return value
+
+
+def _fold_start(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    number = parse_number(event["i"])
+    state.open[number] = (event.get("n", 0), event["t"])
+    _add(folded, number, Verdict(t, START, writer, event)).starts += 1
+
+
+def _fold_end(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    number = parse_number(event["i"])
+    if type(event["cause"]) is not str or type(event.get("m", _NO_METRICS)) is not dict:
+        raise TypeError(event)
+    state.open.pop(number, None)
+    _add(folded, number, Verdict(t, END, writer, event))
+
+
+def _fold_again(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    number = parse_number(event["i"])
+    state.open.pop(number, None)
+    _add(folded, number, Verdict(t, AGAIN, writer, event))
+
+
+def _fold_beat(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    for key, live in (event.get("live") or {}).items():
+        number = parse_number(int(key))
+        attempt, start = state.open.get(number, (0, None))
+        said = {"n": attempt, "t": start, "step": live.get("step"), "m": live.get("m") or {}}
+        _add(folded, number, Verdict(t, BEAT, writer, said))
+
+
+def _fold_ranges(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    verdict = Verdict(t, CANCEL if event["e"] == "cancel" else RETRY, writer, _NO_METRICS)
+    for first, stop in [(parse_number(first), parse_number(stop)) for first, stop in event["r"]]:
+        for number in range(first, stop):
+            _add(folded, number, verdict)
+
+
+def _fold_note(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    number = event.get("i")
+    folded.notes.append(Note(t, writer, str(event["text"]), None if number is None else parse_number(number)))
+
+
+def _fold_agent(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    state.agent = AgentRecord(
+        id=writer,
+        host=str(event.get("host", "")),
+        machine=str(event.get("machine", "")),
+        boot=str(event.get("boot", "")),
+        pid=int(event.get("pid") or 0),
+        began=event.get("began"),
+        slots=int(event.get("slots") or 0),
+        cpus=event.get("cpus"),
+        gpus=event.get("gpus"),
+        version=str(event.get("version", "")),
+        start=event["t"],
+        last_seen=t,
+    )
+
+
+def _fold_bye(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    agent = state.agent if state.agent is not None else AgentRecord(id=writer)
+    state.agent = _changed(agent, ended=True, reason=str(event.get("reason", "")))
+
+
+_NO_METRICS: Dict[str, Any] = {}
+_HANDLERS = {
+    "start": _fold_start,
+    "end": _fold_end,
+    "beat": _fold_beat,
+    "again": _fold_again,
+    "cancel": _fold_ranges,
+    "retry": _fold_ranges,
+    "note": _fold_note,
+    "agent": _fold_agent,
+    "bye": _fold_bye,
+}
+
+
+def state_of(verdict: Verdict) -> State:
+    """What a verdict makes of a trial. A cause that this version does not know is no success."""
+    if verdict.rank == END:
+        return _STATE_OF_TEXT.get(verdict.event["cause"], State.FAILED)
+    if verdict.rank in (START, BEAT):
+        return State.RUNNING
+    return State.CANCELLED if verdict.rank == CANCEL else State.WAITING
+
+
+def parse_metrics(wire: Mapping[str, Any]) -> Dict[str, MetricSummary]:
+    """Metrics as journals carry them, as numbers; what is not four numbers is left out."""
+    metrics = {}
+    for name, values in wire.items():
+        try:
+            last, low, high, count = values
+            numbers = (unwire_number(last), unwire_number(low), unwire_number(high))
+            metrics[name] = (*numbers, int(count))
+        except (TypeError, ValueError):
+            continue
+    return metrics
+
+
+def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
+    event, rank = verdict.event, verdict.rank
+    if rank == END:
+        return TrialRecord(
+            number=number,
+            state=state_of(verdict),
+            cause=event["cause"],
+            since=verdict.t,
+            attempts=starts,
+            agent=verdict.writer,
+            attempt=event.get("n", 0),
+            start=event.get("start"),
+            duration_s=event.get("dur"),
+            exit_code=event.get("code"),
+            signal=event.get("sig"),
+            stage=event.get("stage"),
+            step=event.get("step"),
+            metrics=parse_metrics(event.get("m") or {}),
+            output_bytes=event.get("out"),
+            rss_mb=event.get("rss_mb"),
+            cpu_s=event.get("cpu_s"),
+            note=event.get("note"),
+        )
+    if rank in (START, BEAT):
+        began = event.get("t")
+        return TrialRecord(
+            number=number,
+            state=State.RUNNING,
+            since=verdict.t if began is None else began,
+            attempts=starts,
+            agent=verdict.writer,
+            attempt=event.get("n", 0),
+            start=began,
+            step=event.get("step"),
+            metrics=parse_metrics(event.get("m") or {}),
+        )
+    cause = Cause.CANCELLED.value if rank == CANCEL else None
+    agent = verdict.writer if rank == AGAIN else ""
+    return TrialRecord(number, state_of(verdict), cause, verdict.t, starts, agent)

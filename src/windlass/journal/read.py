@@ -1,0 +1,149 @@
+"""Reads journals, whole lines only, from where the last read ended. The agent needs it: Python 3.9."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Optional
+
+from windlass.errors import FolderError
+from windlass.events import JOURNAL_VERSION
+
+_HEADER_BYTES = 64 << 10
+
+
+class JournalVersionError(FolderError):
+    """A journal was written by a newer Windlass than this one."""
+
+    def __init__(self, path: str, version: Any) -> None:
+        self.path = path
+        self.version = version
+        super().__init__(
+            f"{path}: this journal has format version {version}, and this windlass reads up to version"
+            f" {JOURNAL_VERSION}\n  hint: upgrade windlass (pip install --upgrade windlass)"
+        )
+
+
+class JournalReader:
+    """Reads one journal bit by bit. Opens it anew each time, so that a network filesystem shows what is new.
+
+    A last line without its newline is left for later: its writer may be in the midst of it. A whole line that
+    is not a JSON object is counted in `damaged` and passed over.
+    """
+
+    def __init__(self, path: str, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset  # bytes consumed so far: only whole lines
+        self.damaged = 0
+        self.restarted = False  # the file became shorter than `offset`, and reading began again at its start
+
+    def read(self, limit_bytes: int = 16 << 20) -> List[Dict[str, Any]]:
+        """The events of whole lines since the last time, from about `limit_bytes` at most; [] if none."""
+        block = self._read_block(limit_bytes)
+        if not block:
+            return []
+        # Bytes that are no text (a program printed them, and a note quotes it) do not damage the line.
+        lines = block.decode("utf-8", "surrogateescape").split("\n")
+        lines.pop()  # what stands behind the last newline: nothing
+        events = self._parse(lines)
+        if self.offset == 0 and events:
+            check_version(self.path, events[0])
+        self.offset += len(block)
+        return events
+
+    def _read_block(self, limit_bytes: int) -> bytes:
+        """Whole lines from `offset` on; a line longer than the limit is read whole all the same."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < self.offset:
+                self.offset, self.damaged, self.restarted = 0, 0, True
+            wanted = max(limit_bytes, 1)
+            while True:
+                block = _read_exactly(descriptor, min(wanted, size - self.offset), self.offset)
+                end = block.rfind(b"\n") + 1
+                if end or wanted >= size - self.offset:
+                    return block[:end]
+                wanted *= 2
+        finally:
+            os.close(descriptor)
+
+    def _parse(self, lines: List[str]) -> List[Dict[str, Any]]:
+        """All lines in one call of the parser, which is faster; one by one where that does not add up."""
+        # A newline inside a JSON string is an error, so no damaged string can swallow its neighbour.
+        try:
+            events = json.loads("[" + ",\n".join(lines) + "]")
+            if len(events) == len(lines) and set(map(type, events)) == {dict}:
+                return list(events)
+        except (ValueError, RecursionError):
+            pass
+        return self._parse_one_by_one(lines)
+
+    def _parse_one_by_one(self, lines: List[str]) -> List[Dict[str, Any]]:
+        events = []
+        for line in lines:
+            event = parse_line(line)
+            if event is not None:
+                events.append(event)
+            elif line.strip():
+                self.damaged += 1
+        return events
+
+
+def parse_line(line: str) -> Optional[Dict[str, Any]]:
+    """One line as an event, None when it is not a JSON object."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def check_version(path: str, header: Dict[str, Any]) -> None:
+    """Raise JournalVersionError when the first line says that it needs a newer Windlass."""
+    version = header.get("v", JOURNAL_VERSION)
+    if not isinstance(version, int) or version > JOURNAL_VERSION:
+        raise JournalVersionError(path, version)
+
+
+def read_header(path: str) -> Optional[Dict[str, Any]]:
+    """The first line of a journal; None where the file is missing or the line is not whole yet."""
+    try:
+        with open(path, "rb") as journal:
+            line = journal.readline(_HEADER_BYTES)
+    except FileNotFoundError:
+        return None
+    header = parse_line(line.decode("utf-8", "surrogateescape")) if line.endswith(b"\n") else None
+    if header is not None:
+        check_version(path, header)
+    return header
+
+
+def journal_files(folder: str) -> List[str]:
+    """The journals of a folder, sorted by name, which is by the time their writers began."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [os.path.join(folder, name) for name in sorted(names) if name.endswith(".jsonl")]
+
+
+def writer_of(path: str) -> str:
+    """Who writes the journal at this path."""
+    return os.path.basename(path)[: -len(".jsonl")]
+
+
+def _read_exactly(descriptor: int, count: int, offset: int) -> bytes:
+    """`count` bytes, fewer only where the file ends; a single read may stop short of that."""
+    parts = []
+    while count > 0:
+        part = os.pread(descriptor, count, offset)
+        if not part:
+            break
+        parts.append(part)
+        count -= len(part)
+        offset += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,215 @@
+"""A parsed document (or a command line) and what the command line overrides → Study."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.errors import InputError, Problem
+from windlass.ids import slug
+from windlass.model import Needs, Study, Warm
+from windlass.spec.commands import build_stages
+from windlass.spec.document import Document, Path, Problems, parse_document
+from windlass.spec.parameters import Placed, parse_parameters
+from windlass.spec.schema import StudyKeys
+from windlass.spec.space import build_space
+from windlass.spec.structure import check_keys
+from windlass.spec.usage import check_usage
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line says; it beats the file. `params` are texts such as ``lr=[0.1, 0.01]``."""
+
+    params: tuple[str, ...] = ()
+    seeds: str | None = None
+    trials: int | None = None
+    method: str | None = None
+    search_seed: int | None = None
+    name: str | None = None
+    metric: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a study was found, and what it is called when it does not say."""
+
+    folder: str
+    default_name: str
+    source: str = ""
+
+
+def study_from_command(words: Sequence[str], overrides: Overrides) -> Study:
+    """A study without a file: the command's words as given, parameters and seeds from `overrides`."""
+    if not words:
+        hint = "windlass run --param 'lr=[0.1, 0.01]' -- python train.py --lr {lr}"
+        raise InputError([Problem("there is no command", hint)])
+    document = Document(file="", text="", value={"command": list(words)})
+    return build_study(document, overrides, Place(os.getcwd(), _script_name(words)), [])
+
+
+def _script_name(words: Sequence[str]) -> str:
+    """The script's name without its ending: the first word that is a file of a known kind, or the program."""
+    endings = (".py", ".sh", ".r", ".jl", ".R", ".pl", ".rb", ".js")
+    script = next((word for word in words if word.endswith(endings)), words[0])
+    return os.path.splitext(os.path.basename(script))[0] or "study"
+
+
+def build_study(document: Document, overrides: Overrides, place: Place, found: list[Problem]) -> Study:
+    """The study, or one InputError with everything that is wrong with it."""
+    problems = Problems(document, found)
+    warnings: list[str] = []
+    _apply_overrides(document, overrides)
+    keys = check_keys(document.value, problems, warnings)
+    given = keys.parameters if isinstance(keys.parameters, dict) else {}
+    placed = parse_parameters(given, ("parameters",), problems)
+    placed = _override_parameters(placed, keys, overrides, problems)
+    stages = build_stages(keys, problems, warnings)
+    space = build_space(keys, placed, problems, warnings)
+    if not isinstance(document.value.get("parameters"), (dict, list)) or keys.parameters is not None:
+        places = {item.parameter.name: item.path for item in placed}
+        check_usage(stages, space, _other_texts(keys), places, problems)
+    workdir = _workdir(keys, place, problems)
+    said = _said(keys, place, problems)
+    problems.raise_if_any()
+    return Study(
+        name=slug(keys.name or place.default_name),
+        stages=tuple(stage for stage, _ in stages),
+        space=space,
+        workdir=workdir,
+        project_dir=find_project_dir(workdir),
+        source=place.source,
+        source_text=document.text,
+        metric=keys.metric,
+        metrics=keys.metrics or (),
+        on_nan=keys.on_nan or "warn",
+        said=said,
+        env=keys.env or {},
+        outputs=keys.outputs or (),
+        warm=keys.warm or Warm(),
+        warnings=tuple(warnings),
+    )
+
+
+def _apply_overrides(document: Document, overrides: Overrides) -> None:
+    """Put the command line's values in place of the file's, remembering which option gave each."""
+    value = document.value = dict(document.value)
+    if overrides.trials is not None:
+        value.pop("run_cap", None)
+    for name in ("seeds", "trials", "method", "search_seed", "name", "metric"):
+        given = getattr(overrides, name)
+        if given is not None:
+            value[name] = _override_value(name, given, value.get(name))
+            document.overridden[(name,)] = "--" + name.replace("_", "-")
+
+
+def _override_value(name: str, given: Any, in_file: Any) -> Any:
+    if name == "seeds":  # a list may have its brackets
+        return given.strip().removeprefix("[").removesuffix("]")
+    if name == "metric" and isinstance(in_file, dict) and in_file.get("name") == given:
+        return in_file  # named again without a goal: the file's goal holds
+    return given
+
+
+def _override_parameters(
+    placed: list[Placed], keys: StudyKeys, overrides: Overrides, problems: Problems
+) -> list[Placed]:
+    """Parameters of the command line replace those of the same name, or are added at the end."""
+    if overrides.params and isinstance(keys.parameters, list):
+        problems.found.append(
+            Problem("a list of rows cannot be changed by a parameter", "edit the rows", "--param")
+        )
+        return placed
+    result = list(placed)
+    for text in overrides.params:
+        for new in _parse_param(text, problems):
+            same = [number for number, old in enumerate(result) if old.parameter.name == new.parameter.name]
+            if same:
+                kept = replace(new.parameter, when=new.parameter.when or result[same[0]].parameter.when)
+                result[same[0]] = Placed(kept, new.path)
+            else:
+                result.append(new)
+    return result
+
+
+def _parse_param(text: str, problems: Problems) -> list[Placed]:
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    label = f"--param {name}"
+    if not equals or not name:
+        problems.found.append(Problem(f"{text!r} is no parameter", "--param 'lr=[0.1, 0.01]'", "--param"))
+        return []
+    try:
+        document, found = parse_document(value, label)
+    except InputError as error:
+        problems.found += [
+            Problem(p.message, p.hint or f"--param '{name}=[0.1, 0.01]'", label) for p in error.problems
+        ]
+        return []
+    problems.found += [Problem(problem.message, problem.hint, label) for problem in found]
+    path: Path = ("--param", name)
+    problems.document.overridden[path] = label
+    given = document.value if document.value is not None else [document.value if value.strip() else ""]
+    return [Placed(item.parameter, path) for item in parse_parameters({name: given}, ("--param",), problems)]
+
+
+def _other_texts(keys: StudyKeys) -> dict[Path, str]:
+    texts: dict[Path, str] = {("env", name): value for name, value in (keys.env or {}).items()}
+    for number, pattern in enumerate(keys.outputs or ()):
+        texts[("outputs", number)] = pattern
+    return texts
+
+
+def _workdir(keys: StudyKeys, place: Place, problems: Problems) -> str:
+    if keys.workdir is None:
+        return place.folder
+    workdir = os.path.abspath(os.path.join(place.folder, os.path.expanduser(keys.workdir)))
+    if not os.path.isdir(workdir):
+        problems.add(("workdir",), f"there is no folder {workdir}", "a path relative to the study file")
+    return workdir
+
+
+def _said(keys: StudyKeys, place: Place, problems: Problems) -> dict[str, Any]:
+    """What the file says about settings that other layers may say too; only what it says."""
+    said = {
+        "timeout_s": keys.timeout,
+        "retries": keys.retries,
+        "slots": keys.slots,
+        "grace_s": keys.grace,
+        "output_limit_bytes": keys.output_limit,
+        "folder": _folder(keys.folder, place, problems),
+        "needs": _needs(keys),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _needs(keys: StudyKeys) -> Needs | None:
+    if keys.needs is None:
+        return None
+    needs = keys.needs
+    return Needs(needs.cpus, needs.memory, needs.gpus, needs.gpu_memory, needs.time)
+
+
+def _folder(given: str | None, place: Place, problems: Problems) -> str | None:
+    if given is None:
+        return None
+    expanded = os.path.expandvars(os.path.expanduser(given))
+    if "$" in expanded:
+        problems.add(
+            ("folder",), f"{expanded} names an environment variable that is not set", "export it first"
+        )
+    return os.path.abspath(os.path.join(place.folder, expanded))
+
+
+def find_project_dir(workdir: str) -> str:
+    """The nearest folder at or above `workdir` with .git or pyproject.toml, else `workdir` itself."""
+    folder = workdir
+    while True:
+        if any(os.path.exists(os.path.join(folder, name)) for name in (".git", "pyproject.toml")):
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return workdir
+        folder = parent

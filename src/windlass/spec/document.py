@@ -1,0 +1,223 @@
+"""YAML text → plain values and where they stand. Duplicate keys are problems, floats keep their text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from windlass.errors import InputError, Problem
+from windlass.model import Written
+
+Path = tuple[str | int, ...]
+
+_TAG = "tag:yaml.org,2002:"
+# YAML 1.2's core schema; the library misses a leading dot with an unsigned exponent.
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL_FLOATS = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
+
+
+@dataclass
+class Document:
+    """A parsed file: its value, and where every part of it stands."""
+
+    file: str
+    text: str
+    value: Any = None
+    root: Node | None = None
+    # Paths given on the command line instead of in the file, and the option they came with.
+    overridden: dict[Path, str] = field(default_factory=dict)
+
+    def problem(self, path: Path, message: str, hint: str = "", key: bool = False) -> Problem:
+        """A problem with the value (or the key) at `path`, or with the nearest thing above that exists."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.overridden:
+                return Problem(message, hint, self.overridden[path[:length]])
+        line, column = _locate(self.root, path, key)
+        return Problem(message, hint, self.file, line, column)
+
+
+class Problems:
+    """Collects everything wrong with one document."""
+
+    def __init__(self, document: Document, found: list[Problem] | None = None) -> None:
+        self.document = document
+        self.found = found if found is not None else []
+
+    def add(self, path: Path, message: str, hint: str = "", key: bool = False) -> None:
+        problem = self.document.problem(path, message, hint, key)
+        if problem not in self.found:
+            self.found.append(problem)
+
+    def raise_if_any(self) -> None:
+        """Raise one InputError with all problems, in the order they stand in the file."""
+        if self.found:
+            raise InputError(sorted(self.found, key=lambda problem: (problem.line, problem.column)))
+
+
+def _locate(node: Node | None, path: Path, key: bool) -> tuple[int, int]:
+    mark = node.start_mark if node is not None else None
+    for depth, step in enumerate(path):
+        found = _child(node, step)
+        if found is None:
+            break
+        key_node, node = found
+        at_key = key and depth == len(path) - 1
+        mark = key_node.start_mark if at_key and key_node is not None else node.start_mark
+    return (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+
+
+def _child(node: Node | None, step: str | int) -> tuple[Node | None, Node] | None:
+    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return None, node.value[step]
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            if isinstance(key, ScalarNode) and key.value == str(step):
+                return key, value
+        for key, value in node.value:
+            if key.tag == _TAG + "merge":
+                for source in value.value if isinstance(value, SequenceNode) else [value]:
+                    found = _child(source, step)
+                    if found is not None:
+                        return found
+    return None
+
+
+def parse_document(text: str, file: str) -> tuple[Document, list[Problem]]:
+    """The value of a YAML text and the problems found on the way; syntax errors are raised as InputError."""
+    document = Document(file, text)
+    try:
+        document.root = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        raise InputError([_syntax_problem(error, document)]) from None
+    except YAMLError as error:
+        position = getattr(error, "position", 0)
+        line = text.count("\n", 0, position) + 1
+        message = "this is not a text file: it has a control character"
+        raise InputError([Problem(message, "remove it", file, line)]) from None
+    builder = _Builder(document)
+    if document.root is not None:
+        document.value = builder.build(document.root)
+    return document, builder.problems
+
+
+def _syntax_problem(error: MarkedYAMLError, document: Document) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    message = str(error.problem or error.context or "not valid YAML")
+    lines = document.text.splitlines()
+    written = lines[line - 1] if line <= len(lines) else ""
+    hint = ""
+    if "\\t" in message:
+        message, hint = "a tab stands where YAML wants spaces", "indent with spaces"
+    elif "cannot start any token" in message or "mapping values are not allowed" in message:
+        hint = "put the text in single quotes: 'text'"
+    elif "another document" in message:
+        message, hint = "a study file holds one document, here begins a second", "remove the line ---"
+    elif re.match(r"\s*-\d", written):
+        hint = "a list item needs a space after its dash: - " + written.strip()[1:]
+    elif error.context:
+        message = f"{message} ({error.context})"
+    return Problem(f"not valid YAML: {message}", hint, document.file, line, column)
+
+
+class _Builder:
+    """Nodes → values."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._built: dict[int, Any] = {}
+        self._open: set[int] = set()
+        self.problems: list[Problem] = []
+
+    def _problem(self, node: Node, message: str, hint: str = "") -> None:
+        mark = node.start_mark
+        self.problems.append(Problem(message, hint, self._document.file, mark.line + 1, mark.column + 1))
+
+    def build(self, node: Node) -> Any:
+        identity = id(node)
+        if identity in self._built:
+            return self._built[identity]
+        if identity in self._open:
+            self._problem(node, "this value contains itself")
+            return None
+        self._open.add(identity)
+        if isinstance(node, MappingNode):
+            value: Any = self._build_mapping(node)
+        elif isinstance(node, SequenceNode):
+            value = [self.build(item) for item in node.value]
+        else:
+            value = self._build_scalar(node)
+        self._open.discard(identity)
+        self._built[identity] = value
+        return value
+
+    def _build_mapping(self, node: MappingNode) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _TAG + "merge":
+                self._merge(value_node, merged)
+                continue
+            key = self._key(key_node)
+            if key is None:
+                continue
+            if key in own:
+                message = f"the key {key!r} stands here twice, first in line {lines[key]}"
+                self._problem(key_node, message, "keep one of the two")
+                continue
+            lines[key] = key_node.start_mark.line + 1
+            own[key] = self.build(value_node)
+        return {**merged, **own}
+
+    def _merge(self, node: Node, merged: dict[str, Any]) -> None:
+        for source in node.value if isinstance(node, SequenceNode) else [node]:
+            value = self.build(source)
+            if not isinstance(value, dict):
+                self._problem(source, "<< takes a mapping, or a list of mappings")
+                continue
+            for key, item in value.items():
+                merged.setdefault(key, item)
+
+    def _key(self, node: Node) -> str | None:
+        """Keys are text; a number stands for the text it was written as."""
+        if isinstance(node, ScalarNode) and node.value and node.tag != _TAG + "null":
+            return str(node.value)
+        self._problem(node, "a key must be a word", "put it in single quotes: 'word'")
+        return None
+
+    def _build_scalar(self, node: Node) -> Any:
+        text, tag = str(node.value), str(node.tag).removeprefix(_TAG)
+        if tag == "null":
+            return None
+        if tag == "bool":
+            return text.lower() == "true"
+        if tag == "int":
+            return _parse_int(text)
+        if tag == "float":
+            return _parse_float(text)
+        if tag in {"str", "timestamp", "value"}:
+            return (
+                _parse_float(text) if node.style is None and _FLOAT.fullmatch(text) and tag == "str" else text
+            )
+        self._problem(node, f"the tag {tag} has no meaning in a study file", "remove the tag")
+        return None
+
+
+def _parse_int(text: str) -> int:
+    digits = text.replace("_", "").lower()
+    sign = -1 if digits.startswith("-") else 1
+    digits = digits.lstrip("+-")
+    base = {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2], 10)
+    return sign * int(digits if base == 10 else digits[2:], base)
+
+
+def _parse_float(text: str) -> Written:
+    """The number with its text; YAML's own words for infinities become those that programs know."""
+    text = _SPECIAL_FLOATS.get(text.lower(), text.replace("_", ""))
+    return Written(float(text), text)

@@ -1,0 +1,166 @@
+"""Files of any kind → Study: what kind a file is, is decided by its ending and by what is in it."""
+
+from __future__ import annotations
+
+import os
+
+from windlass.errors import InputError, Problem
+from windlass.ids import slug
+from windlass.model import Metric, Space, Study
+from windlass.search.template import placeholder_names
+from windlass.spec.build import Overrides, Place, build_study, find_project_dir
+from windlass.spec.document import Document, parse_document
+from windlass.spec.fields import check_metric, check_seeds
+from windlass.spec.schema import StudyKeys
+from windlass.spec.structure import nearest_word
+from windlass.spec.tasks import parse_tasks
+
+FILE_NAMES = (
+    "study.yaml",
+    "study.yml",
+    "sweep.yaml",
+    "sweeper.yml",
+    "experiment_configurations.txt",
+    "experiment_configuration.txt",
+)
+SUBFOLDER = "hpc_files"  # its commands are written for the folder above it
+_YAML_ENDINGS = (".yaml", ".yml", ".json")
+_TASK_ENDINGS = (".txt", ".sh", ".tasks")
+# A file with one of these names says nothing about the study; its folder does.
+_COMMON_STEMS = frozenset(name.rsplit(".", 1)[0] for name in FILE_NAMES)
+
+NO_OVERRIDES = Overrides()
+
+
+def find_study_file(folder: str) -> str | None:
+    """The study file of a folder, by its usual names, also in `hpc_files`; None if there is none."""
+    for parent in (folder, os.path.join(folder, SUBFOLDER)):
+        for name in FILE_NAMES:
+            path = os.path.join(parent, name)
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def load_study(path: str, overrides: Overrides = NO_OVERRIDES) -> Study:
+    """The study in a study file, a W&B sweep file or a task file; for a folder, the study file in it.
+
+    Raises one InputError with every problem.
+    """
+    if os.path.isdir(path):
+        found = find_study_file(path)
+        if found is None:
+            raise InputError([Problem("there is no study file in this folder", "windlass init", path)])
+        path = found
+    text = _read_text(path)
+    if path.endswith(_TASK_ENDINGS):
+        return _task_study(text, path, overrides)
+    try:
+        document, problems = parse_document(text, path)
+    except InputError:
+        if path.endswith(_YAML_ENDINGS):
+            raise
+        return _task_study(text, path, overrides)
+    if _looks_like_study(document):
+        return build_study(document, overrides, _place(path), problems)
+    if path.endswith(_YAML_ENDINGS):
+        raise InputError([_not_a_study(document)])
+    return _task_study(text, path, overrides)
+
+
+def _looks_like_study(document: Document) -> bool:
+    """A mapping; in a file without YAML's ending, one with a key that studies have."""
+    if not isinstance(document.value, dict):
+        return False
+    return document.file.endswith(_YAML_ENDINGS) or any(
+        key in StudyKeys.model_fields for key in document.value
+    )
+
+
+def _not_a_study(document: Document) -> Problem:
+    if document.root is None:
+        return Problem("the file is empty", "command: python train.py {args}", document.file)
+    hint = "command: python train.py {args}; a file of one command a line must end in .txt"
+    return Problem("a study file is a mapping of keys to values", hint, document.file, 1, 1)
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, "rb") as stream:
+            raw = stream.read()
+    except FileNotFoundError:
+        folder, name = os.path.split(path)
+        try:
+            near = nearest_word(name, os.listdir(folder or "."))
+        except OSError:
+            near = ""
+        hint = f"did you mean {os.path.join(folder, near)}?" if near else "windlass init writes one"
+        raise InputError([Problem("there is no such file", hint, path)]) from None
+    except OSError as error:
+        raise InputError([Problem(f"this file cannot be read: {error.strerror}", "", path)]) from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+        message = f"this is not UTF-8 text: the byte 0x{raw[error.start]:02x}"
+        raise InputError([Problem(message, "save the file as UTF-8", path, line, column)]) from None
+    return text.replace("\r\n", "\n")
+
+
+def _place(path: str) -> Place:
+    absolute = os.path.abspath(path)
+    folder, file_name = os.path.split(absolute)
+    if os.path.basename(folder) == SUBFOLDER:
+        folder = os.path.dirname(folder)
+    stem = os.path.splitext(file_name)[0]
+    name = os.path.basename(folder) if stem in _COMMON_STEMS else stem
+    return Place(folder, name or "study", absolute)
+
+
+def _task_study(text: str, path: str, overrides: Overrides) -> Study:
+    tasks, problems = parse_tasks(text, path)
+    for option in ("params", "trials", "method", "search_seed"):
+        if getattr(overrides, option):
+            label = "--" + option.removesuffix("s" if option == "params" else "").replace("_", "-")
+            problems.append(
+                Problem("a file of commands has no parameters to search", "write a study.yaml", label)
+            )
+    warnings: list[str] = []
+    seeds = _task_seeds(tasks, overrides, problems, warnings)
+    if problems:
+        raise InputError(problems)
+    place = _place(path)
+    return Study(
+        name=slug(overrides.name or place.default_name),
+        stages=(),
+        space=Space(method="list", seeds=seeds),
+        workdir=place.folder,
+        project_dir=find_project_dir(place.folder),
+        source=place.source,
+        source_text=text,
+        tasks=tasks,
+        metric=_task_metric(overrides),
+        warnings=tuple(warnings),
+    )
+
+
+def _task_metric(overrides: Overrides) -> Metric | None:
+    return check_metric(overrides.metric) if overrides.metric else None
+
+
+def _task_seeds(
+    tasks: tuple[tuple[str, ...], ...], overrides: Overrides, problems: list[Problem], warnings: list[str]
+) -> tuple[int, ...]:
+    if overrides.seeds is None:
+        return ()
+    try:
+        seeds = check_seeds(overrides.seeds)
+    except ValueError as error:
+        problems.append(Problem(str(error), "--seeds 5", "--seeds"))
+        return ()
+    if not any("seed" in placeholder_names(word) for words in tasks for word in words):
+        problems.append(Problem("no line uses the seed", "python train.py --seed {seed}", "--seeds"))
+    if len(seeds) <= 3:
+        warnings.append(f"{len(seeds)} seeds say little about chance; 5 or more are usual")
+    return seeds

@@ -1,0 +1,92 @@
+"""The reference of the study file, rendered from the schema, so that it cannot fall behind the code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic.fields import FieldInfo
+
+from windlass.spec.schema import NeedsKeys, StudyKeys
+
+_HEAD = """\
+# The study file
+
+`study.yaml` holds the command that already works and the values to try. A plain W&B `sweep.yaml` is a
+study too, and so is a text file of one command a line. This page is generated from the code.
+
+```yaml
+command: python train.py --lr {lr} --seed {seed}
+parameters:
+  lr: [1e-3, 1e-4]
+seeds: 5
+metric: {name: return, goal: maximize}
+```
+"""
+
+_PLACEHOLDERS = """\
+## Placeholders
+
+`{name}` in a command is replaced by the parameter `name`, exactly as it was written: `1e-3` stays `1e-3`,
+and spaces, quotes, `$` and newlines arrive unchanged. True and false are `True` and `False`, null is
+`None`, lists and mappings are JSON. These have a meaning of their own:
+
+| placeholder | becomes |
+| --- | --- |
+| `{args}` | all parameters, in the order they are declared, as `args` says; must stand alone |
+| `{seed}` | the seed, when there are `seeds` (see `seed_name`) |
+| `{trial_id}` | the id of the trial |
+| `{study}` | the name of the study |
+| `{{name}}` | a literal `{name}` |
+
+`${name}` is no placeholder, and braces around anything but a name mean nothing.
+
+Where a parameter is absent from a trial because its `when` does not hold, it is left out of `{args}`; a
+word of the command that mentions it is dropped, and with it the flag (a word that starts with `-`)
+directly before a word that is the placeholder alone. So `--momentum {momentum}` and
+`--momentum={momentum}` both vanish.
+
+W&B's macros `${env}`, `${interpreter}`, `${program}`, `${args}`, `${args_no_hyphens}`,
+`${args_no_boolean_flags}`, `${args_json}`, `${args_json_file}` and `${envvar:NAME}` work in a `command`
+as they do there.
+"""
+
+_DISTRIBUTIONS = """\
+## Parameters in W&B's form
+
+`values` (a choice), `value` (a constant), or `min` and `max`: whole numbers mean `int_uniform`, others
+`uniform`. `distribution` names any of W&B's: `constant`, `categorical`, `categorical_w_probabilities`,
+`int_uniform`, `uniform`, `q_uniform`, `log_uniform`, `log_uniform_values`, `q_log_uniform`,
+`q_log_uniform_values`, `inv_log_uniform`, `inv_log_uniform_values`, `normal`, `q_normal`, `log_normal`,
+`q_log_normal`, `beta`, `q_beta`. The bounds of `log_uniform`, `q_log_uniform` and `inv_log_uniform` are
+exponents of e; those of the `…_values` forms are the values themselves. Distributions that begin with
+`q_` are rounded to multiples of `q` (default 1). A grid takes `values`, `value`, `int_uniform` (both ends
+included) and `q_uniform` (from `min` in steps of `q`, `max` not included, as in W&B); all others need
+`method: random`.
+
+## Task files
+
+A file that is no study file holds one command a line. `#` begins a comment, blank lines are skipped, a
+backslash at the end of a line continues it. Lines are split into words as a shell would, without one;
+write `bash -c '…'` where you need a shell. With `--seeds`, lines that hold `{seed}` are repeated for
+every seed. A line that stands there twice is two trials.
+"""
+
+
+def render_study_reference() -> str:
+    """The whole page as Markdown: key by key with type, default, meaning and example."""
+    parts = [_HEAD, "## Keys\n"]
+    parts += [_render_key(name, field, "###") for name, field in StudyKeys.model_fields.items()]
+    parts.append("## Keys of `needs`\n")
+    parts += [_render_key(name, field, "###") for name, field in NeedsKeys.model_fields.items()]
+    parts += [_PLACEHOLDERS, _DISTRIBUTIONS]
+    return "\n".join(parts)
+
+
+def _render_key(name: str, field: FieldInfo, heading: str) -> str:
+    extra = field.json_schema_extra
+    facts: Mapping[str, object] = extra if isinstance(extra, dict) else {}
+    return (
+        f"{heading} `{name}`\n\n{field.description}\n\n"
+        f"- type: {facts.get('kind')}\n- default: {facts.get('default')}\n\n"
+        f"```yaml\n{facts.get('example')}\n```\n"
+    )

@@ -1,0 +1,236 @@
+"""Parameters, zip, when, exclude, seeds and method → Space; what makes it empty is a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from windlass.model import Parameter, Space
+from windlass.search.grid import is_discrete, values_of
+from windlass.search.settings import count_distinct, iterate_settings
+from windlass.search.values import canonical_json, render_value, value_key
+from windlass.spec.distributions import LISTABLE
+from windlass.spec.document import Path, Problems
+from windlass.spec.parameters import Placed, check_name
+from windlass.spec.schema import StudyKeys
+from windlass.spec.structure import did_you_mean
+
+_PARAMETERS: Path = ("parameters",)
+
+
+def build_space(keys: StudyKeys, placed: list[Placed], problems: Problems, warnings: list[str]) -> Space:
+    """The space a study's keys describe. Where there are problems, what it holds is not to be used."""
+    rows = _parse_rows(keys.parameters, problems) if isinstance(keys.parameters, list) else ()
+    method: Literal["grid", "random", "list"] = keys.method or ("list" if rows else "grid")
+    _check_method(method, keys, placed, problems)
+    space = Space(
+        method=method,
+        parameters=tuple(item.parameter for item in placed),
+        zips=keys.zip or (),
+        exclude=tuple(_as_values(rule) for rule in keys.exclude or ()),
+        rows=rows,
+        seeds=keys.seeds or (),
+        seed_name=keys.seed_name or "seed",
+        trials=keys.trials,
+        search_seed=keys.search_seed or 0,
+    )
+    before = len(problems.found)
+    _check_seed_name(space, problems)
+    _check_zips(space, problems)
+    _check_conditions(placed, problems)
+    _check_exclude(space, problems)
+    if len(problems.found) == before and not problems.found:
+        _check_size(space, problems)
+    if 0 < len(space.seeds) <= 3:
+        seeds = "1 seed says" if len(space.seeds) == 1 else f"{len(space.seeds)} seeds say"
+        warnings.append(f"{seeds} little about chance; 5 or more are usual")
+    if method == "grid" and space.trials is not None:
+        warnings.append(f"only the first {space.trials} settings of the grid are taken (trials)")
+    return space
+
+
+def _as_values(rule: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(value) if isinstance(value, list) else (value,) for name, value in rule.items()}
+
+
+def names_of(space: Space) -> list[str]:
+    """Every name that some trial's settings may hold, in order."""
+    names = [parameter.name for parameter in space.parameters]
+    for row in space.rows:
+        names += [name for name in row if name not in names]
+    return names + ([space.seed_name] if space.seeds else [])
+
+
+def _parse_rows(value: list[Any], problems: Problems) -> tuple[Mapping[str, Any], ...]:
+    rows: list[Mapping[str, Any]] = []
+    seen: dict[str, int] = {}
+    if not value:
+        problems.add(_PARAMETERS, "the list of settings is empty", "parameters: [{lr: 0.1}, {lr: 0.01}]")
+    for number, row in enumerate(value):
+        path = (*_PARAMETERS, number)
+        if not isinstance(row, dict) or not row:
+            problems.add(path, "each row must be a mapping of names to values", "- {lr: 0.1, hidden: 64}")
+            continue
+        for name in row:
+            check_name(name, (*path, name), problems)
+        text = canonical_json(row)
+        if text in seen:
+            problems.add(path, f"this row is the same as row {seen[text] + 1}", "keep one of the two")
+        seen.setdefault(text, number)
+        rows.append(row)
+    return tuple(rows)
+
+
+def _check_method(method: str, keys: StudyKeys, placed: list[Placed], problems: Problems) -> None:
+    is_rows = isinstance(keys.parameters, list)
+    if (method == "list") != is_rows and keys.parameters is not None:
+        message = "method list takes a list of mappings as parameters"
+        hint = "parameters: [{lr: 0.1}, {lr: 0.01}]" if not is_rows else "method: list"
+        problems.add(("method",), message, hint)
+    elif method == "random" and keys.trials is None:
+        problems.add(("method",), "method random needs to know how many settings to draw", "trials: 50")
+    elif method == "random" and not placed:
+        problems.add(("method",), "method random has no parameters to draw", "method: grid")
+    elif method == "grid":
+        _check_listable(placed, problems)
+
+
+def _check_listable(placed: list[Placed], problems: Problems) -> None:
+    for item in placed:
+        parameter, path = item.parameter, item.path
+        kind = parameter.distribution.kind if parameter.distribution else "categorical"
+        if kind not in LISTABLE:
+            message = f"a grid cannot list the values of {parameter.name} ({kind})"
+            problems.add(path, message, "method: random and trials: 50, or give a list of values", key=True)
+        elif parameter.weights:
+            message = f"probabilities of {parameter.name} have no meaning in a grid"
+            problems.add((*path, "probabilities"), message, "method: random and trials: 50", key=True)
+
+
+def _check_seed_name(space: Space, problems: Problems) -> None:
+    if space.seeds and space.seed_name in names_of(space)[:-1]:
+        message = f"{space.seed_name} is a parameter, and the name of the seed too"
+        problems.add(("seeds",), message, "remove one of the two, or set seed_name", key=True)
+
+
+def _check_zips(space: Space, problems: Problems) -> None:
+    by_name = {parameter.name: parameter for parameter in space.parameters}
+    used: set[str] = set()
+    for group in space.zips:
+        unknown = [name for name in group if name not in by_name]
+        for name in unknown:
+            problems.add(("zip",), f"zip names {name!r}, which is no parameter", did_you_mean(name, by_name))
+        for name in group:
+            if name in used:
+                problems.add(("zip",), f"{name} stands in zip twice", "a parameter can be in one group")
+            used.add(name)
+        if unknown:
+            continue
+        members = [by_name[name] for name in group]
+        if any(member.distribution is not None or member.weights for member in members):
+            problems.add(
+                ("zip",), f"zip of {', '.join(group)} needs plain lists of values", "give each a list"
+            )
+            continue
+        if len({len(member.values) for member in members}) > 1:
+            lengths = ", ".join(f"{member.name} has {len(member.values)}" for member in members)
+            problems.add(
+                ("zip",),
+                f"zipped parameters must have equally many values: {lengths}",
+                "add or remove values",
+            )
+        if len({canonical_json(dict(member.when)) for member in members}) > 1:
+            problems.add(("zip",), f"zipped parameters must have the same when: {', '.join(group)}")
+
+
+def _check_conditions(placed: list[Placed], problems: Problems) -> None:
+    by_name = {item.parameter.name: item.parameter for item in placed}
+    paths = {item.parameter.name: (*item.path, "when") for item in placed}
+    for parameter in by_name.values():
+        path: Path = paths[parameter.name]
+        for name, values in parameter.when.items():
+            if name not in by_name or name == parameter.name:
+                message = f"when of {parameter.name} names {name!r}, which is no other parameter"
+                problems.add((*path, name), message, did_you_mean(name, by_name), key=True)
+            else:
+                _check_possible(f"when of {parameter.name}", by_name[name], values, (*path, name), problems)
+    for circle in _circles(by_name):
+        problems.add(
+            paths[circle[0]],
+            f"these depend on each other in a circle: {' → '.join(circle)}",
+            "remove one when",
+        )
+
+
+def _circles(by_name: Mapping[str, Parameter]) -> list[list[str]]:
+    """The first circle of conditions, if any, as the names along it."""
+    for start in by_name:
+        trail, reached = [start], {start}
+        stack = [(name, [start, name]) for name in by_name[start].when if name in by_name and name != start]
+        while stack:
+            name, trail = stack.pop()
+            if name == start:
+                return [trail]
+            if name in reached:
+                continue
+            reached.add(name)
+            stack += [(parent, [*trail, parent]) for parent in by_name[name].when if parent in by_name]
+    return []
+
+
+def _check_possible(
+    where: str, parameter: Parameter, values: Sequence[Any], path: Path, problems: Problems
+) -> None:
+    """A value that the parameter never takes is a typing mistake."""
+    if not is_discrete(parameter):
+        problems.add(
+            path,
+            f"{where} names {parameter.name}, which is drawn from a distribution",
+            "name values of a list",
+        )
+        return
+    possible = values_of(parameter)
+    known = {value_key(value) for value in possible} if len(possible) <= 100_000 else set()
+    for value in values:
+        if known and value_key(value) not in known:
+            shown = ", ".join(render_value(item) for item in possible[:8])
+            hint = did_you_mean(render_value(value), [render_value(item) for item in possible])
+            message = f"{where} names {render_value(value)}, which {parameter.name} never is (it is {shown})"
+            problems.add(path, message, hint)
+
+
+def _check_exclude(space: Space, problems: Problems) -> None:
+    by_name = {parameter.name: parameter for parameter in space.parameters}
+    known = names_of(space)
+    for number, rule in enumerate(space.exclude):
+        for name, values in rule.items():
+            path: Path = ("exclude", number, name)
+            if name not in known:
+                problems.add(
+                    path,
+                    f"exclude names {name!r}, which is no parameter",
+                    did_you_mean(name, known),
+                    key=True,
+                )
+            elif name in by_name:
+                _check_possible("exclude", by_name[name], values, path, problems)
+
+
+def _check_size(space: Space, problems: Problems) -> None:
+    """Nothing to do, or more asked for than there is."""
+    if next(_first(space), None) is None:
+        problems.add(
+            ("exclude",), "the grid is empty: the exclude rules remove every trial", "remove a rule", key=True
+        )
+    elif space.method == "random" and space.trials is not None:
+        distinct = count_distinct(space, space.trials)
+        if distinct is not None and distinct < space.trials:
+            message = f"there are only {distinct} different settings, and {space.trials} trials are asked for"
+            problems.add(("trials",), message, f"trials: {distinct}, or method: grid")
+
+
+def _first(space: Space) -> Any:
+    if space.method != "random":
+        return iterate_settings(space)
+    distinct = count_distinct(space, 1)
+    return iter(()) if distinct == 0 else iter((True,))

@@ -1,0 +1,66 @@
+"""Durations and sizes as people write them → seconds, megabytes, bytes."""
+
+from __future__ import annotations
+
+import math
+import re
+
+DURATION_FORMS = "90s, 30m, 2h, 1h30m, 1d, HH:MM:SS or D-HH:MM:SS"
+SIZE_FORMS = "512MB, 4GB, 1.5GiB or 10G"
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_UNIT_WORDS = {
+    "sec": "s",
+    "second": "s",
+    "min": "m",
+    "minute": "m",
+    "hr": "h",
+    "hour": "h",
+    "day": "d",
+    "week": "w",
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B)?", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds. Takes parts with units, and clock times: HH:MM:SS, D-HH:MM:SS, D-HH:MM. Raises ValueError."""
+    cleaned = text.strip()
+    clock = _CLOCK.fullmatch(cleaned)
+    if clock:
+        return _clock_s(text, *clock.groups())
+    total, end = 0.0, 0
+    for part in _PART.finditer(cleaned):
+        unit = part[2].lower()
+        unit = _UNIT_WORDS.get(unit.removesuffix("s"), unit)
+        if part.start() != end or unit not in _SECONDS:
+            break
+        total += float(part[1]) * _SECONDS[unit]
+        end = part.end()
+    if not cleaned or end != len(cleaned):
+        raise ValueError(f"{text!r} is not a duration")
+    return total
+
+
+def _clock_s(text: str, days: str | None, first: str, second: str, third: str | None) -> float:
+    if third is None and days is None:
+        raise ValueError(f"{text!r} can be read as minutes or as hours")
+    hours, minutes, seconds = int(first), int(second), float(third or 0)
+    if minutes >= 60 or seconds >= 60 or (days is not None and hours >= 24):
+        raise ValueError(f"{text!r} is not a time")
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes. All units are powers of 1024, as in Slurm. A number without a unit raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or not (match[2] or match[3]):
+        raise ValueError(f"{text!r} is not a size")
+    return math.ceil(float(match[1]) * 1024.0 ** _POWERS[match[2].upper()])
+
+
+def parse_memory_mb(text: str) -> int:
+    """Megabytes (of 1024 × 1024 bytes), rounded up. A number without a unit raises ValueError."""
+    return math.ceil(parse_size_bytes(text) / 1024**2)

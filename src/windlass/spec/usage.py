@@ -1,0 +1,128 @@
+"""Placeholders against parameters: each placeholder must have one, each parameter must be used."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from windlass.model import Space, Stage
+from windlass.search.template import (
+    AGENT_WORDS,
+    ARGS_WORDS,
+    BUILT_IN,
+    ENVVAR_PREFIX,
+    Placeholder,
+    placeholder_names,
+    split_word,
+)
+from windlass.spec.commands import PlacedStage
+from windlass.spec.document import Path, Problems
+from windlass.spec.space import names_of
+from windlass.spec.structure import nearest_word
+
+
+def check_usage(
+    stages: list[PlacedStage],
+    space: Space,
+    texts: Mapping[Path, str],
+    places: Mapping[str, Path],
+    problems: Problems,
+) -> None:
+    """Problems for placeholders without a parameter and parameters that no command uses.
+
+    `texts` are the other places for placeholders (`env`, `outputs`), `places` where the parameters stand.
+    """
+    names = names_of(space)
+    conditional = {parameter.name for parameter in space.parameters if parameter.when}
+    used: set[str] = set()
+    for stage, path in stages:
+        for word in stage.words:
+            used.update(_check_word(word, stage, path, names, problems))
+            if stage.shell:
+                _check_shell(word, path, conditional, problems)
+    for path, text in texts.items():
+        for name in placeholder_names(text):
+            _check_known(name, names, path, problems, with_args=False)
+            used.add(name)
+    if stages and not (ARGS_WORDS | AGENT_WORDS) & used:
+        for name in names:
+            if name not in used:
+                _add_unused(name, stages[0], space, places, problems)
+
+
+def _check_word(word: str, stage: Stage, path: Path, names: list[str], problems: Problems) -> set[str]:
+    pieces = split_word(word)
+    found = {piece.name for piece in pieces if isinstance(piece, Placeholder)}
+    for name in found:
+        _check_known(name, names, path, problems, with_args=True)
+        if name in ARGS_WORDS and not _stands_alone(word, name, stage.shell):
+            problems.add(path, f"{{{name}}} becomes several words and must stand alone", f"… {{{name}}} …")
+    return found
+
+
+def _stands_alone(word: str, name: str, shell: bool) -> bool:
+    return f"{{{name}}}" in (word.split() if shell else [word])
+
+
+def _check_known(name: str, names: list[str], path: Path, problems: Problems, with_args: bool) -> None:
+    known = {*names, *BUILT_IN, *((ARGS_WORDS | AGENT_WORDS) if with_args else ())}
+    if name in known or (with_args and name.startswith(ENVVAR_PREFIX)):
+        return
+    nearest = nearest_word(name, [*names, *BUILT_IN, "args"])
+    hint = f"did you mean {{{nearest}}}? " if nearest else ""
+    if name == "seed":
+        hint = "add seeds: 5. "
+    hint += f"{{{{{name}}}}} stands for a literal {{{name}}}"
+    problems.add(path, f"{{{name}}} stands for no parameter", hint)
+
+
+def _check_shell(text: str, path: Path, conditional: set[str], problems: Problems) -> None:
+    """In a shell command, values bring their own quotes, and words cannot be dropped."""
+    quotes = _quoted_positions(text)
+    for piece in split_word(text):
+        if not isinstance(piece, Placeholder):
+            continue
+        if piece.position in quotes:
+            message = f"{{{piece.name}}} stands inside quotes, and its value is quoted already"
+            problems.add(path, message, f"remove the quotes around {{{piece.name}}}")
+        elif piece.name in conditional:
+            message = f"{{{piece.name}}} is not there in every trial, and a shell command cannot leave it out"
+            problems.add(path, message, "use {args}, or a command without shell: true")
+
+
+def _quoted_positions(text: str) -> set[int]:
+    positions: set[int] = set()
+    quote = ""
+    escaped = False
+    for position, character in enumerate(text):
+        if escaped:
+            escaped = False
+        elif character == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            if character == quote:
+                quote = ""
+            positions.add(position)
+        elif character in "'\"":
+            quote = character
+    return positions
+
+
+def _add_unused(
+    name: str, placed: PlacedStage, space: Space, places: Mapping[str, Path], problems: Problems
+) -> None:
+    stage, _ = placed
+    command = stage.words[0] if stage.shell else _join(stage.words)
+    if space.seeds and name == space.seed_name:
+        message, hint = "no command uses the seed", f"command: {command} --{name} {{{name}}}"
+        problems.add(("seeds",), message, hint, key=True)
+        return
+    hint = f"command: {command} --{name} {{{name}}}, or {{args}} for all parameters"
+    problems.add(places.get(name, ("parameters",)), f"no command uses the parameter {name}", hint, key=True)
+
+
+def _join(words: Iterable[str]) -> str:
+    """Words as a command line; placeholders stay readable."""
+    return " ".join(
+        word if placeholder_names(word) and " " not in word else shlex.quote(word) for word in words
+    )

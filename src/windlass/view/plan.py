@@ -1,0 +1,63 @@
+"""A plan as text and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.model import Plan, Trial
+
+
+def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
+    """Stable keys: study, folder, trials, agents, slots, request, settings, examples."""
+    return {
+        "study": plan.study.name,
+        "folder": plan.folder,
+        "source": plan.study.source,
+        "method": plan.study.space.method,
+        "trials": plan.trial_count,
+        "agents": plan.agents,
+        "slots": plan.slots,
+        "slots_because": plan.slots_because,
+        "request": {
+            "launcher": plan.launcher,
+            "cpus": plan.cpus,
+            "cpus_per_slot": plan.cpus_per_slot,
+            "gpus": list(plan.gpus),
+        },
+        "settings": {key: {"value": one.value, "source": one.source} for key, one in plan.settings.items()},
+        "warnings": list(plan.study.warnings),
+        "examples": [
+            {"id": trial.id, "settings": dict(trial.settings), "stages": [[name, list(words)] for name, words in trial.stages]}
+            for trial in examples
+        ],
+    }
+
+
+def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
+    study = plan.study
+    lines = [
+        f"study      {study.name}  ({plan.trial_count} trials, {study.space.method})",
+        f"folder     {plan.folder}",
+        f"runs in    {study.workdir}",
+        f"slots      {plan.slots} at a time  ({plan.slots_because})",
+        f"threads    {plan.cpus_per_slot} a trial",
+    ]
+    if plan.gpus:
+        lines.append(f"gpus       {', '.join(plan.gpus)}")
+    if study.metric:
+        lines.append(f"metric     {study.metric.name} ({study.metric.goal})")
+    lines.append("settings")
+    width = max(len(key) for key in plan.settings)
+    lines += [f"  {key:<{width}}  {_value(one.value):<12} from {one.source}" for key, one in plan.settings.items()]
+    lines.append("first trials" if plan.trial_count > len(examples) else "trials")
+    for trial in examples:
+        lines += [f"  {trial.id}  {shlex.join(words)}" for _, words in trial.stages]
+    if plan.trial_count > len(examples):
+        lines.append(f"  … and {plan.trial_count - len(examples)} more")
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    return "–" if value is None or value == {} else str(value)

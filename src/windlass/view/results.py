@@ -1,0 +1,112 @@
+"""Rows of results as a table, CSV, JSON or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, TextIO
+
+from windlass.errors import WindlassError, input_error
+from windlass.view.table import columns_of, render_table
+
+FORMATS = ("table", "csv", "json", "parquet")
+
+Row = Mapping[str, Any]
+
+
+def write_results(
+    rows: Iterable[Row],
+    kind: str,
+    stream: TextIO,
+    *,
+    path: str | None = None,
+    width: int | None = None,
+    color: bool = False,
+) -> None:
+    """Write the rows to `stream`; Parquet, which is no text, to `path`. CSV and JSON hold no rows."""
+    if kind == "table":
+        stream.write(render_table(list(rows), width=width, color=color))
+    elif kind == "csv":
+        _write_csv(rows, stream)
+    elif kind == "json":
+        stream.writelines(render_json(rows))
+    elif kind == "parquet":
+        if path is None:
+            raise input_error("parquet is not text and needs a file to go to", "--output results.parquet")
+        _write_parquet(rows, path)
+    else:
+        raise input_error(f"there is no format {kind!r}", f"one of: {', '.join(FORMATS)}")
+
+
+def render_json(rows: Iterable[Row]) -> Iterator[str]:
+    """An array of objects, one a line, in strict JSON: a number that is not finite becomes null."""
+    separator = "["
+    for row in rows:
+        yield f"{separator}\n  {json.dumps(strict(row), ensure_ascii=False, allow_nan=False)}"
+        separator = ","
+    yield "[]\n" if separator == "[" else "\n]\n"
+
+
+def strict(value: Any) -> Any:
+    """The same value without numbers that JSON has no word for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return value
+
+
+def _write_csv(rows: Iterable[Row], stream: TextIO) -> None:
+    # The columns must be known before the first line, so the rows are gone through twice.
+    again: Iterable[Row] = list(rows) if isinstance(rows, Iterator) else rows
+    columns = columns_of(again)
+    if not columns:
+        return
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    for row in again:
+        writer.writerow([_text(row.get(name)) for name in columns])
+
+
+def _text(value: Any) -> Any:
+    """A value in full precision, and lists and the like as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return repr(float(value))
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _write_parquet(rows: Iterable[Row], path: str) -> None:
+    try:
+        import polars
+    except ImportError:
+        raise WindlassError(
+            "parquet needs polars, which is not installed\n  hint: pip install 'windlass[results]'"
+        ) from None
+    kept = list(rows)
+    frame = polars.DataFrame({name: _column([row.get(name) for row in kept]) for name in columns_of(kept)})
+    partial = f"{path}.partial-{os.getpid()}"
+    try:
+        frame.write_parquet(partial)
+        os.replace(partial, path)
+    except OSError as error:
+        raise WindlassError(f"{path}: {error.strerror or error}") from error
+
+
+def _column(values: Collection[Any]) -> list[Any]:
+    """Values of one type, as a column must have: all numbers, all truth values, or all text."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool} or kinds <= {str}:
+        return list(values)
+    numeric = all(issubclass(kind, (int, float)) and kind is not bool for kind in kinds)
+    if numeric and any(issubclass(kind, float) for kind in kinds):
+        return [None if value is None else float(value) for value in values]
+    if numeric and all(value is None or abs(value) < 1 << 63 for value in values):
+        return list(values)
+    return [None if value is None else str(_text(value)) for value in values]
