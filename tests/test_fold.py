@@ -197,9 +197,7 @@ events = st.one_of(
     st.fixed_dictionaries({"e": st.just("bye"), "t": times, "reason": st.text(max_size=5)}),
     st.fixed_dictionaries({"e": st.sampled_from(["start", "end"]), "t": times}),
 )
-journals = st.dictionaries(
-    st.sampled_from(["a", "b", "c"]), st.lists(events, max_size=12), min_size=1, max_size=3
-)
+journals = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.lists(events, max_size=12), min_size=1, max_size=3)
 
 
 def summary(folded: Folded) -> tuple[Any, ...]:
@@ -208,9 +206,7 @@ def summary(folded: Folded) -> tuple[Any, ...]:
 
 @settings(max_examples=400)
 @given(written=journals, data=st.data())
-def test_order_of_files_and_splits_of_reads_do_not_matter(
-    written: dict[str, list[Event]], data: st.DataObject
-) -> None:
+def test_order_of_files_and_splits_of_reads_do_not_matter(written: dict[str, list[Event]], data: st.DataObject) -> None:
     folded, left = Folded(), {writer: list(journal) for writer, journal in written.items()}
     while any(left.values()):
         writer = data.draw(st.sampled_from(sorted(w for w in left if left[w])))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import shlex
+from pathlib import Path
 from typing import Any
 
 import click
@@ -329,20 +329,21 @@ class TestStudy:
     def test_the_whole_text(self) -> None:
         assert render_study("train.py", parse_help(WITH_DEFAULTS), ["python"]) == (
             "# A study of train.py, drafted from its --help. `windlass plan` shows what it would do.\n"
-            "# 3 lr x 3 gamma x 3 a_very_long_name_for_an_option x 5 seeds = 135 trials\n"
+            "# 3 lr x 3 batch_size x 3 gamma x 5 seeds = 135 trials\n"
             "# Fill in by hand: DATA, OUTPUT_DIR\n"
-            "command: python train.py DATA --output-dir OUTPUT_DIR --lr {lr} --gamma {gamma}"
-            " --a-very-long-name-for-an-option {a_very_long_name_for_an_option} --seed {seed}\n"
+            "command: python train.py DATA --output-dir OUTPUT_DIR --lr {lr} --batch-size {batch_size}"
+            " --gamma {gamma} --seed {seed}\n"
             "\n"
             "parameters:\n"
             "  lr: [3e-05, 0.0003, 0.003]  # default 0.0003\n"
+            "  batch_size: [32, 64, 128]  # default 64\n"
             "  gamma: [0.98, 0.99, 0.995]  # default 0.99\n"
-            "  a_very_long_name_for_an_option: [0.25, 0.5, 1.0]  # default 0.5\n"
             "  # To try one of these as well, uncomment it and add its flag to the command:\n"
-            "  # batch_size: [32, 64, 128]  # --batch-size {batch_size}\n"
             "  # optimizer: [adam, sgd]  # --optimizer {optimizer}\n"
             "  # epochs: [5, 10, 20]  # --epochs {epochs}\n"
             "  # num_workers: [2, 4, 8]  # --num-workers {num_workers}\n"
+            "  # a_very_long_name_for_an_option: [0.25, 0.5, 1.0]"
+            "  # --a-very-long-name-for-an-option {a_very_long_name_for_an_option}\n"
             "# Other options of the script: --amp --verbose --layers --betas\n"
             "\n"
             "seeds: 5  # every setting is repeated with this many different seeds\n"
@@ -364,7 +365,7 @@ class TestStudy:
         assert f"= {count_trials(study)} trials\n" in written
 
     @pytest.mark.parametrize("text", [WITH_DEFAULTS, WITHOUT_DEFAULTS, TYPER_BOXES, TYPER_PLAIN, FIRE])
-    def test_it_is_a_valid_study(self, text: str, tmp_path: Any) -> None:
+    def test_it_is_a_valid_study(self, text: str, tmp_path: Path) -> None:
         file = tmp_path / "study.yaml"
         file.write_text(render_study("train.py", parse_help(text), ["python"]), encoding="utf-8")
         study = load_study(str(file))
@@ -380,7 +381,7 @@ class TestStudy:
         )
         assert len(read(opened)["parameters"]) == 7
 
-    def test_script_and_interpreter_arrive_as_they_are(self, tmp_path: Any) -> None:
+    def test_script_and_interpreter_arrive_as_they_are(self, tmp_path: Path) -> None:
         words = ["/opt/my python/bin/python", "-u", 'it\'s a {lr} #1: "draft".py']
         text = render_study(words[-1], parse_help(FIRE), words[:-1])
         (tmp_path / "study.yaml").write_text(text, encoding="utf-8")
@@ -416,14 +417,11 @@ class TestStudy:
         study = read(render_study("x.py", parse_help(parser.format_help()), ["python"]))
         assert list(study["parameters"].values()) == [values]
 
-    def test_choices_that_yaml_would_misread_stay_words(self) -> None:
-        choices = ("true", "no", "null", "007", "1e", "a b", "ok-1")
-        for few in (
-            itertools.batched(choices, 2) if hasattr(itertools, "batched") else [choices[:4], choices[4:]]
-        ):
-            option = HelpOption("mode", "--mode", None, tuple(few), "str", "")
-            study = read(render_study("x.py", [option, option], ["python"]))
-            assert study["parameters"].get("mode") in (list(few), None)
+    @pytest.mark.parametrize("choice", ["true", "no", "null", "007", "1e", "a b", "ok-1", 'a"b', "a: b", "é"])
+    def test_choices_that_yaml_would_misread_stay_words(self, choice: str) -> None:
+        option = HelpOption("mode", "--mode", None, (choice, "other"), "str", "")
+        study = read(render_study("x.py", [option], ["python"]))
+        assert study["parameters"] == {"mode": [choice, "other"]}
 
     @pytest.mark.parametrize(
         "name", ["num_workers", "device", "gpu_id", "max_steps", "log_dir", "port", "args"]

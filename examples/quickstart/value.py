@@ -2,8 +2,8 @@
 
 A walker starts in the middle and steps left or right with equal chance; leaving on the left pays -1, on the
 right +1. The true values are known: a straight line from -0.9 to 0.9. The answer is known too (Sutton and
-Barto, Reinforcement Learning, chapters 7 and 12): an intermediate step size is best, and the longer the trace,
-the smaller it is.
+Barto, Reinforcement Learning, chapters 7 and 12): an intermediate step size is best, and the longer the
+trace, the smaller it is.
 
 As in the book, the error is averaged over states, episodes and many independent learners.
 """

@@ -80,13 +80,19 @@ class Claimer:
 
         def change(register: Register) -> Optional[Register]:
             taken.clear()
-            if not register.todo:
+            holding = rs.from_numbers(busy)
+            if register.todo:
+                agents = len(set(register.held) | {self._agent})
+                wanted = block_size(free, rate_per_s, self._previous, rs.count(register.todo), agents)
+                block, register.todo = rs.take(register.todo, wanted)
+                taken.extend(block)
+                holding = rs.union(holding, block)
+            elif register.held.get(self._agent, []) == holding:
                 return None
-            agents = len(set(register.held) | {self._agent})
-            wanted = block_size(free, rate_per_s, self._previous, rs.count(register.todo), agents)
-            block, register.todo = rs.take(register.todo, wanted)
-            taken.extend(block)
-            register.held[self._agent] = rs.union(rs.from_numbers(busy), block)
+            # Also with nothing to take: others wait for as long as we hold what we have finished.
+            register.held[self._agent] = holding
+            if not holding:
+                del register.held[self._agent]
             return register
 
         self._register.update(change)

@@ -17,10 +17,11 @@ import types
 import weakref
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
-from windlass.agent.warm_load import Board, Recorder
+from windlass.agent.warm_load import Board, Recorder, is_library, library_roots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing is slow to import, and this runs before every first trial
+    from collections.abc import Callable
     from typing import NoReturn
 
 
@@ -75,15 +76,30 @@ def run_cold(request: Request) -> NoReturn:
     os._exit(127)
 
 
-def run_warm(request: Request, changes: dict[str, str | None], board: Board | None) -> NoReturn:
-    """Run the script here and end the process.
+class Inheritance:
+    """What the server had imported when it forked. Made before the fork: to look at it all would copy its pages."""
 
-    `changes` is what the imported modules did to the environment. With a `board`, the script's imports go on it.
-    """
-    loaded = set(sys.modules)
+    def __init__(self, environment_changes: dict[str, str | None]) -> None:
+        self.environment_changes = environment_changes
+        self.modules = frozenset(sys.modules)
+        self._last = next(reversed(sys.modules))
+
+    def later_modules(self) -> list[str]:
+        """Modules imported since, oldest first."""
+        names = []
+        for name in reversed(sys.modules):
+            if name is self._last:
+                break
+            if name not in self.modules:
+                names.append(name)
+        return names[::-1]
+
+
+def run_warm(request: Request, inheritance: Inheritance, board: Board | None) -> NoReturn:
+    """Run the script here and end the process. With a `board`, the script's imports go on it."""
     os.environ.clear()
     os.environ.update({os.fsdecode(key): os.fsdecode(value) for key, value in request.environment.items()})
-    for key, value in changes.items():
+    for key, value in inheritance.environment_changes.items():
         if value is None:
             os.environ.pop(key, None)
         else:
@@ -96,7 +112,7 @@ def run_warm(request: Request, changes: dict[str, str | None], board: Board | No
         code = _execute_script(os.path.join(request.cwd, request.target))
     else:
         code = _execute_module(request.target)
-    _finish(code, loaded)
+    _finish(code, inheritance)
 
 
 def _forget_parent() -> None:
@@ -186,7 +202,7 @@ def _exit_code(error: BaseException) -> int:
     return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
-def _finish(code: int, loaded: set[str]) -> NoReturn:
+def _finish(code: int, inheritance: Inheritance) -> NoReturn:
     """End as an interpreter does, in its order, but leave what the server had imported to the kernel."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
@@ -197,7 +213,7 @@ def _finish(code: int, loaded: set[str]) -> NoReturn:
     except BaseException:
         pass  # Python 3.9 raises the last exception again after having printed it
     is_flushed = _flush_streams()
-    _clear_modules(loaded)
+    _clear_modules(inheritance.later_modules())
     is_flushed = _flush_streams() and is_flushed
     flush_c_streams()
     if code == _INTERRUPTED:
@@ -231,24 +247,32 @@ def _flush_streams() -> bool:
     return True
 
 
-def _clear_modules(loaded: set[str]) -> None:
-    """Let go of the script and of the modules it imported: files are flushed and ``__del__`` is called."""
+def _clear_modules(names: list[str]) -> None:
+    """Let go of the script and of its own modules: files are flushed and ``__del__`` is called.
+
+    Libraries are left alone, whether they were imported before the fork or after.
+    """
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
             setattr(sys, name, None)
-    names = [name for name in sys.modules if name not in loaded or name == "__main__"]
+    roots = library_roots()
     alive = []
-    for name in names:
-        module = sys.modules.pop(name)
-        if isinstance(module, types.ModuleType):
-            alive.append(weakref.ref(module))
-    module = None
+    for name in ["__main__", *names]:
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        if name == "__main__" or spec is None or not is_library(spec, roots):
+            alive.append(_forget_module(name))
     gc.collect()
     for reference in reversed(alive):
-        survivor = reference()
-        if survivor is not None:
-            _clear_module(survivor)
+        module = reference()
+        if isinstance(module, types.ModuleType):
+            _clear_module(module)
     gc.collect()
+
+
+def _forget_module(name: str) -> Callable[[], object]:
+    """Take a module out of ``sys.modules`` and keep a weak reference to it."""
+    module = sys.modules.pop(name, None)
+    return weakref.ref(module) if isinstance(module, types.ModuleType) else lambda: None
 
 
 def _clear_module(module: types.ModuleType) -> None:

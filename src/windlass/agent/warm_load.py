@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing is slow to import, and this runs before every first trial
@@ -47,7 +48,9 @@ def is_library(spec: ModuleSpec, roots: tuple[str, ...]) -> bool:
 
 
 def _lies_in_library(file: str, roots: tuple[str, ...]) -> bool:
-    return any(folder in file.split(os.sep) for folder in _LIBRARY_FOLDERS) or os.path.realpath(file).startswith(roots)
+    if file.startswith(roots) or any(folder in file.split(os.sep) for folder in _LIBRARY_FOLDERS):
+        return True
+    return os.path.realpath(file).startswith(roots)
 
 
 def device_files(open_files: Iterable[str]) -> list[str]:
@@ -142,6 +145,13 @@ class Loader:
         trouble = _find_trouble()
         if trouble:
             raise Unshareable(name, trouble, is_output=False)
+
+    def settle(self) -> None:
+        """Prepare what was imported for being shared by forks."""
+        # A finalizer made so far cleans up after an object of this process, not of a trial: a folder, a registry.
+        for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+            finalizer.atexit = False
+        gc.freeze()  # trials need not look for garbage here, and so do not copy these pages
 
     def environment_changes(self) -> dict[str, str | None]:
         """What the imports changed in the environment, which a cold start would have changed too."""

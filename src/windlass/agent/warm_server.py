@@ -10,7 +10,6 @@ Trials asked for meanwhile wait until there is nothing more to repeat: that is s
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import select
@@ -21,7 +20,7 @@ import time
 import types
 from importlib.machinery import all_suffixes
 
-from windlass.agent.warm_child import Request, become, run_cold, run_warm
+from windlass.agent.warm_child import Inheritance, Request, become, run_cold, run_warm
 from windlass.agent.warm_load import Board, Follower, Loader, Unshareable
 
 TYPE_CHECKING = False
@@ -74,6 +73,9 @@ class Server:
         self._is_importing = False
         self._last_news_s = time.monotonic()
         self._folders: dict[str, tuple[int, set[str]]] = {}
+        self._module_count = 0
+        self._imported_names: set[str] = set()
+        self.inheritance = Inheritance({})
         self._wake, self._waker = os.pipe()
 
     def serve(self) -> Job:
@@ -103,9 +105,6 @@ class Server:
         """What a forked process must close."""
         mine = [self._channel.fileno(), self._wake, self._waker, self._chatter, *self._descriptors]
         return mine + [descriptor for request in self._waiting for descriptor in request[1:]]
-
-    def environment_changes(self) -> dict[str, str | None]:
-        return self._loader.environment_changes()
 
     # Messages
 
@@ -255,11 +254,11 @@ class Server:
         with open(payload, "rb") as file:
             file.seek(0)
             request = Request(file.read())
+        self._settle()
         cold_because = self._cold_because(request)
         board = Board() if self._config["learn"] and not cold_because else None
         if board is not None:
             self._last_news_s = time.monotonic()
-        gc.freeze()
         process = os.fork()
         if process == 0:
             return Job(request, out, err, bool(cold_because), board)
@@ -279,15 +278,20 @@ class Server:
                 return f"{name} is different for this trial"
         if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
             return ""
-        shadowed = self._importable_names(request.script_folder()) & self._imported_names()
+        shadowed = self._importable_names(request.script_folder()) & self._imported_names
         if shadowed:
             return f"{min(shadowed)} beside the script goes before the module of that name"
         return ""
 
-    def _imported_names(self) -> set[str]:
-        """Modules that a cold start would not have yet, and would look for beside the script first."""
-        names = {name for name in sys.modules if "." not in name} - self._started_with
-        return {name for name in names if not _is_built_in(name)}
+    def _settle(self) -> None:
+        """Take stock of what is imported, where that has changed."""
+        if len(sys.modules) != self._module_count:
+            self._module_count = len(sys.modules)
+            self._loader.settle()
+            self.inheritance = Inheritance(self._loader.environment_changes())
+            # What a cold start would not have yet, and would look for beside the script first.
+            names = {name for name in sys.modules if "." not in name} - self._started_with
+            self._imported_names = {name for name in names if not _is_built_in(name)}
 
     def _importable_names(self, folder: str) -> set[str]:
         """What ``import`` finds in a folder. Remembered until the folder changes."""
@@ -357,11 +361,10 @@ def main(started_with: set[str]) -> None:
         if os.getpid() == is_parent:
             server.send("failed", reason=f"{type(error).__name__}: {error}")
         os._exit(70)
-    changes = server.environment_changes()
     become(job.request, job.out, job.err, mask)  # type: ignore[arg-type]
     for descriptor in [*server.own_descriptors(), job.out, job.err]:
         os.close(descriptor)
     channel.detach()
     if job.is_cold:
         run_cold(job.request)
-    run_warm(job.request, changes, job.board)
+    run_warm(job.request, server.inheritance, job.board)

@@ -83,9 +83,7 @@ def parse_malformed(state: str) -> int:
     return int(json.loads(state)["malformed"])
 
 
-def _load_journal(
-    connection: sqlite3.Connection, path: str, writer: str
-) -> tuple[JournalReader, WriterState]:
+def _load_journal(connection: sqlite3.Connection, path: str, writer: str) -> tuple[JournalReader, WriterState]:
     query = "SELECT offset_bytes, damaged, state FROM journal WHERE writer = ?"
     found = connection.execute(query, (writer,)).fetchone()
     if found is None:

@@ -11,10 +11,9 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from windlass.claims.ranges import normalise
+from windlass.claims.ranges import Range, normalise
 from windlass.errors import input_error
 from windlass.journal.fold import parse_metrics
-from windlass.model import Range
 
 STATS = ("last", "min", "max")
 GOALS = ("minimize", "maximize")

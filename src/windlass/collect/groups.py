@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect.confidence import ci95_half_width
@@ -19,6 +20,8 @@ Row = dict[str, Any]
 ROW_HEAD = ("id", "number")
 ROW_TAIL = ("state", "cause", "attempts", "duration_s", "exit_code")
 _GROUP_KEYS = ("id", "number", "n", "mean", "std", "ci95", "failed", "nan", "command")
+_NOT_WELL = frozenset({State.FAILED.value, State.INTERRUPTED.value})
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _STAT_SUFFIX = {"last": "", "min": ".min", "max": ".max"}
 
 
@@ -46,24 +49,26 @@ def reserved_name(name: str, reserved: Sequence[str]) -> str:
     return f"param.{name}" if name in reserved else name
 
 
-def parameter_names(row: Row, seed_name: str = "seed") -> list[str]:
+def parameter_names(row: Row, seed_name: str = "seed") -> tuple[str, ...]:
     """The parameters of a result row, without the seed."""
-    names = []
-    for name in row:
-        if name == ROW_TAIL[0]:
-            break
-        if name not in ROW_HEAD and name != seed_name:
-            names.append(name)
-    return names
+    return _parameter_names(tuple(row), seed_name)
 
 
-def metric_columns(row: Row, metric: str) -> dict[str, str]:
+def metric_columns(row: Row, metric: str) -> Mapping[str, str]:
     """The columns of a metric's last, min and max; with a prefix where a parameter has the same name."""
-    own = []
-    for name in row:
-        own.append(name)
-        if name == ROW_TAIL[-1]:
-            break
+    return _metric_columns(tuple(row), metric)
+
+
+# A study's rows have few layouts, and asking each row anew would take longer than everything else.
+@functools.lru_cache(maxsize=256)
+def _parameter_names(layout: tuple[str, ...], seed_name: str) -> tuple[str, ...]:
+    before = layout[: layout.index(ROW_TAIL[0])]
+    return tuple(name for name in before if name not in ROW_HEAD and name != seed_name)
+
+
+@functools.lru_cache(maxsize=256)
+def _metric_columns(layout: tuple[str, ...], metric: str) -> Mapping[str, str]:
+    own = layout[: layout.index(ROW_TAIL[-1]) + 1]
     names = {stat: metric + suffix for stat, suffix in _STAT_SUFFIX.items()}
     taken = any(name in own for name in names.values())
     return {stat: f"metric.{name}" for stat, name in names.items()} if taken else names
@@ -82,7 +87,7 @@ def group_rows(
         known.update(dict.fromkeys(parameters))
         names = parameters if by is None else by
         settings = {name: row[name] for name in names if by is None or name in row}
-        key = json.dumps(settings, sort_keys=True)
+        key = _canonical(settings)
         group = groups.get(key)
         if group is None:
             group = groups[key] = _Group(settings, row["number"])
@@ -111,14 +116,15 @@ class _Group:
     squares: float = 0.0
     failed: int = 0
     nan: int = 0
-    _bad: frozenset[str] = field(default=frozenset({State.FAILED.value, State.INTERRUPTED.value}), repr=False)
 
     def add(self, state: str, value: float | None) -> None:
-        if state in self._bad:
+        if state in _NOT_WELL:
             self.failed += 1
-        if value is not None and not math.isfinite(value):
+        if value is None or state == State.RUNNING.value:
+            return
+        if not math.isfinite(value):
             self.nan += 1
-        elif value is not None and state == State.DONE.value:
+        elif state == State.DONE.value:
             self.n += 1
             delta = value - self.mean
             self.mean += delta / self.n

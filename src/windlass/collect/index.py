@@ -10,13 +10,12 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from windlass.claims.ranges import normalise
+from windlass.claims.ranges import Range, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import best_numbers
 from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
 from windlass.journal.fold import AgentRecord, Note, TrialRecord
 from windlass.journal.read import journal_files, writer_of
-from windlass.model import Range
 from windlass.paths import StudyPaths
 from windlass.states import State
 

@@ -43,9 +43,7 @@ def split_lost(
     gone.update(agent for agent, lives in alive.items() if lives is False)
     still = [record for record in running if record.agent not in gone]
     lost = [
-        replace(record, state=State.INTERRUPTED, cause=Cause.LOST.value)
-        for record in running
-        if record.agent in gone
+        replace(record, state=State.INTERRUPTED, cause=Cause.LOST.value) for record in running if record.agent in gone
     ]
     return still, lost
 
@@ -92,9 +90,7 @@ def study_view(
     )
 
 
-def _agent_view(
-    agent: AgentRecord, alive: Mapping[str, bool | None], running: Sequence[TrialRecord]
-) -> AgentView:
+def _agent_view(agent: AgentRecord, alive: Mapping[str, bool | None], running: Sequence[TrialRecord]) -> AgentView:
     lives = False if agent.ended else alive.get(agent.id)
     return AgentView(agent, lives, sum(record.agent == agent.id for record in running))
 

@@ -34,8 +34,8 @@ _CHUNK = 2000  # trials in memory at a time
 class ResultRows:
     """One row a trial, in order of their numbers. Starts over when iterated again; never all in memory.
 
-    Keys are in this order: id, number, the parameters, the seed, state, cause, attempts, duration_s, exit_code,
-    then for each metric its last value under its own name, and `.min` and `.max`. A parameter whose name is one
+    Keys are, in order: id, number, the parameters, the seed, state, cause, attempts, duration_s, exit_code,
+    then for each metric its last value under its own name, `.min` and `.max`. A parameter whose name is one
     of ours stands under ``param.NAME``, a metric whose name is a parameter's under ``metric.NAME``.
     """
 
@@ -137,9 +137,7 @@ def best_rows(
 
 
 def _best_groups(rows: ResultRows, metric: Metric, stat: str, limit: int) -> list[GroupRow]:
-    question = json.dumps(
-        ["best groups", rows.included, metric.name, metric.goal, stat, limit, rows.seed_name]
-    )
+    question = json.dumps(["best groups", rows.included, metric.name, metric.goal, stat, limit, rows.seed_name])
 
     def compute() -> list[dict[str, Any]]:
         groups = [g for g in group_rows(rows, None, metric.name, stat, rows.seed_name) if g.mean is not None]

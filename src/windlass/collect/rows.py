@@ -15,6 +15,7 @@ from windlass.journal.fold import (
     TrialHistory,
     TrialRecord,
     Verdict,
+    cause_of,
     record_of,
     state_of,
 )
@@ -40,9 +41,7 @@ def render_row(number: int, history: TrialHistory) -> Row:
     """A trial's row: its verdict in columns, and in `more` what else folding needs, seldom anything."""
     verdict = history.shown
     event, rank = verdict.event, verdict.rank
-    cause = None
     if rank == END:
-        cause = event["cause"]
         get = event.get
         details: Row = (
             get("n"), get("start"), get("dur"), get("code"), get("sig"), get("stage"), get("out"),
@@ -54,7 +53,7 @@ def render_row(number: int, history: TrialHistory) -> Row:
     else:
         details = (event.get("n"), *_NOTHING[1:])
     state = state_of(verdict).value
-    head = (number, state, cause, verdict.t, rank, verdict.writer, history.starts)
+    head = (number, state, cause_of(verdict), verdict.t, rank, verdict.writer, history.starts)
     return (*head, *details, _render_more(history, verdict))
 
 

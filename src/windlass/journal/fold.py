@@ -284,6 +284,13 @@ def state_of(verdict: Verdict) -> State:
     return State.CANCELLED if verdict.rank == CANCEL else State.WAITING
 
 
+def cause_of(verdict: Verdict) -> Optional[str]:
+    """Why a trial is not on its way; None where it is."""
+    if verdict.rank == END:
+        return str(verdict.event["cause"])
+    return Cause.CANCELLED.value if verdict.rank == CANCEL else None
+
+
 def parse_metrics(wire: Mapping[str, Any]) -> Dict[str, MetricSummary]:
     """Metrics as journals carry them, as numbers; what is not four numbers is left out."""
     metrics = {}
@@ -303,7 +310,7 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
         return TrialRecord(
             number=number,
             state=state_of(verdict),
-            cause=event["cause"],
+            cause=cause_of(verdict),
             since=verdict.t,
             attempts=starts,
             agent=verdict.writer,
@@ -333,6 +340,5 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             step=event.get("step"),
             metrics=parse_metrics(event.get("m") or {}),
         )
-    cause = Cause.CANCELLED.value if rank == CANCEL else None
     agent = verdict.writer if rank == AGAIN else ""
-    return TrialRecord(number, state_of(verdict), cause, verdict.t, starts, agent)
+    return TrialRecord(number, state_of(verdict), cause_of(verdict), verdict.t, starts, agent)

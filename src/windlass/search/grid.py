@@ -29,7 +29,7 @@ class Axis:
 
 
 def is_discrete(parameter: Parameter) -> bool:
-    """Whether all values the parameter can take can be listed."""
+    """Whether a grid can list the parameter's values."""
     return parameter.distribution is None or parameter.distribution.kind in {"int_uniform", "q_uniform"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass.errors import input_error
 from windlass.model import Distribution, Parameter, Space
-from windlass.search.grid import Axis, compile_condition, holds, is_discrete, iterate_grid
+from windlass.search.grid import Axis, compile_condition, holds, iterate_grid
 from windlass.search.values import canonical_json
 
 # Draws that repeat an earlier setting or meet an exclude rule are drawn again this often.
@@ -23,9 +23,8 @@ Numbers = Mapping[str, float]
 def iterate_random(space: Space, axes: list[Axis]) -> Iterator[dict[str, Any]]:
     """`space.trials` different settings; the first n are the same for any number of trials above n."""
     rules = [compile_condition(rule) for rule in space.exclude]
-    smooth = [axis for axis in axes if not all(map(is_discrete, axis.parameters))]
-    never_repeats = any(not axis.when for axis in smooth)
-    unused = iter(()) if smooth else iterate_grid(space, axes)
+    never_repeats = not can_repeat(space)
+    unused = iterate_grid(space, axes) if is_countable(space) else iter(())
     seen: set[str] = set()
     for number in range(space.trials or 0):
         settings = _draw_new(space, axes, number, rules, seen)
@@ -42,9 +41,25 @@ def iterate_random(space: Space, axes: list[Axis]) -> Iterator[dict[str, Any]]:
         yield settings
 
 
-def _draw_new(
-    space: Space, axes: list[Axis], number: int, rules: list[Any], seen: set[str]
-) -> dict[str, Any] | None:
+def is_countable(space: Space) -> bool:
+    """Whether the settings that can be drawn are exactly those a grid would list."""
+    kinds = [parameter.distribution.kind for parameter in space.parameters if parameter.distribution]
+    return all(kind == "int_uniform" for kind in kinds)
+
+
+def can_repeat(space: Space) -> bool:
+    """Whether two draws can be equal: not when a continuous parameter is there in every trial."""
+    return not any(
+        parameter.distribution and not parameter.when and not _is_stepped(parameter.distribution)
+        for parameter in space.parameters
+    )
+
+
+def _is_stepped(distribution: Distribution) -> bool:
+    return distribution.kind == "int_uniform" or distribution.kind.startswith("q_")
+
+
+def _draw_new(space: Space, axes: list[Axis], number: int, rules: list[Any], seen: set[str]) -> dict[str, Any] | None:
     for redraw in range(REDRAWS):
         name = f"{space.search_seed}:{number}" + (f":{redraw}" if redraw else "")
         stream = random.Random(name)
@@ -94,7 +109,8 @@ def draw_number(distribution: Distribution, stream: random.Random) -> float:
         return low + min(int(stream.random() * (high - low + 1)), high - low)
     if kind.startswith("q_"):
         return _quantize(_DRAW[kind.removeprefix("q_")](numbers, stream), numbers["q"])
-    return _DRAW[kind](numbers, stream)
+    # Twelve digits: the last ones differ between mathematical libraries, and ids are made of these numbers.
+    return float(f"{_DRAW[kind](numbers, stream):.12g}")
 
 
 def _quantize(value: float, step: float) -> float:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.model import Space
-from windlass.search.grid import axes_of, compile_condition, count_grid, holds, is_discrete, iterate_grid
-from windlass.search.sampling import iterate_random
+from windlass.search.grid import axes_of, compile_condition, count_grid, holds, iterate_grid
+from windlass.search.sampling import is_countable, iterate_random
 
 
 def iterate_settings(space: Space) -> Iterator[Mapping[str, Any]]:
@@ -42,11 +42,11 @@ def count_settings(space: Space) -> int:
 
 
 def count_distinct(space: Space, limit: int) -> int | None:
-    """How many different settings a wholly discrete space has, without seeds; None when it is not discrete.
+    """How many different settings can be drawn, without seeds; None where that cannot be said.
 
     Where they have to be walked, the count stops at `limit`.
     """
-    if not all(map(is_discrete, space.parameters)):
+    if not is_countable(space):
         return None
     without_seeds = replace(space, seeds=(), exclude=_rules_without_seed(space))
     return count_grid(without_seeds, axes_of(without_seeds), limit)

@@ -64,8 +64,9 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     _apply_overrides(document, overrides)
     keys = check_keys(document.value, problems, warnings)
     given = keys.parameters if isinstance(keys.parameters, dict) else {}
-    placed = parse_parameters(given, ("parameters",), problems)
-    placed = _override_parameters(placed, keys, overrides, problems)
+    zipped = frozenset(name for group in keys.zip or () for name in group)
+    placed = parse_parameters(given, ("parameters",), problems, zipped)
+    placed = _override_parameters(placed, keys, overrides, problems, zipped)
     stages = build_stages(keys, problems, warnings)
     space = build_space(keys, placed, problems, warnings)
     if not isinstance(document.value.get("parameters"), (dict, list)) or keys.parameters is not None:
@@ -114,17 +115,15 @@ def _override_value(name: str, given: Any, in_file: Any) -> Any:
 
 
 def _override_parameters(
-    placed: list[Placed], keys: StudyKeys, overrides: Overrides, problems: Problems
+    placed: list[Placed], keys: StudyKeys, overrides: Overrides, problems: Problems, zipped: frozenset[str]
 ) -> list[Placed]:
     """Parameters of the command line replace those of the same name, or are added at the end."""
     if overrides.params and isinstance(keys.parameters, list):
-        problems.found.append(
-            Problem("a list of rows cannot be changed by a parameter", "edit the rows", "--param")
-        )
+        problems.found.append(Problem("a list of rows cannot be changed by a parameter", "edit the rows", "--param"))
         return placed
     result = list(placed)
     for text in overrides.params:
-        for new in _parse_param(text, problems):
+        for new in _parse_param(text, problems, zipped):
             same = [number for number, old in enumerate(result) if old.parameter.name == new.parameter.name]
             if same:
                 kept = replace(new.parameter, when=new.parameter.when or result[same[0]].parameter.when)
@@ -134,7 +133,7 @@ def _override_parameters(
     return result
 
 
-def _parse_param(text: str, problems: Problems) -> list[Placed]:
+def _parse_param(text: str, problems: Problems, zipped: frozenset[str]) -> list[Placed]:
     name, equals, value = text.partition("=")
     name = name.strip()
     label = f"--param {name}"
@@ -144,15 +143,14 @@ def _parse_param(text: str, problems: Problems) -> list[Placed]:
     try:
         document, found = parse_document(value, label)
     except InputError as error:
-        problems.found += [
-            Problem(p.message, p.hint or f"--param '{name}=[0.1, 0.01]'", label) for p in error.problems
-        ]
+        problems.found += [Problem(p.message, p.hint or f"--param '{name}=[0.1, 0.01]'", label) for p in error.problems]
         return []
     problems.found += [Problem(problem.message, problem.hint, label) for problem in found]
     path: Path = ("--param", name)
     problems.document.overridden[path] = label
     given = document.value if document.value is not None else [document.value if value.strip() else ""]
-    return [Placed(item.parameter, path) for item in parse_parameters({name: given}, ("--param",), problems)]
+    parsed = parse_parameters({name: given}, ("--param",), problems, zipped)
+    return [Placed(item.parameter, path) for item in parsed]
 
 
 def _other_texts(keys: StudyKeys) -> dict[Path, str]:
@@ -197,9 +195,7 @@ def _folder(given: str | None, place: Place, problems: Problems) -> str | None:
         return None
     expanded = os.path.expandvars(os.path.expanduser(given))
     if "$" in expanded:
-        problems.add(
-            ("folder",), f"{expanded} names an environment variable that is not set", "export it first"
-        )
+        problems.add(("folder",), f"{expanded} names an environment variable that is not set", "export it first")
     return os.path.abspath(os.path.join(place.folder, expanded))
 
 

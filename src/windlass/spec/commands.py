@@ -100,9 +100,7 @@ class _Builder:
         operator = first_operator(words)
         if operator is not None:
             message = f"{operator} means something only to a shell, and no shell is involved"
-            self._problems.add(
-                path, message, f"shell: true, or '{operator}' in quotes to pass it to the program"
-            )
+            self._problems.add(path, message, f"shell: true, or '{operator}' in quotes to pass it to the program")
         if not words:
             self._problems.add(path, "the command is empty", "command: python train.py {args}")
         return tuple(word.text for word in words)
@@ -110,9 +108,7 @@ class _Builder:
     def _warn_of_variables(self, text: str) -> None:
         variable = mentions_variable(split_words(text))
         if variable:
-            self._warnings.append(
-                f"{variable} in the command is passed on as it stands; shell: true would replace it"
-            )
+            self._warnings.append(f"{variable} in the command is passed on as it stands; shell: true would replace it")
 
 
 def _is_several(value: Any) -> bool:

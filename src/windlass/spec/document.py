@@ -16,8 +16,8 @@ from windlass.model import Written
 Path = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
-# YAML 1.2's core schema; the library misses a leading dot with an unsigned exponent.
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# A number in YAML 1.2 that the library takes for text.
+_MISSED_FLOAT = re.compile(r"[-+]?\.[0-9]+[eE][0-9]+")
 _SPECIAL_FLOATS = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
 
 
@@ -107,6 +107,8 @@ def parse_document(text: str, file: str) -> tuple[Document, list[Problem]]:
 
 def _syntax_problem(error: MarkedYAMLError, document: Document) -> Problem:
     mark = error.problem_mark or error.context_mark
+    if error.context == "while scanning a simple key":
+        mark = error.context_mark  # the line that is wrong; the other is where it was noticed
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     message = str(error.problem or error.context or "not valid YAML")
     lines = document.text.splitlines()
@@ -202,9 +204,7 @@ class _Builder:
         if tag == "float":
             return _parse_float(text)
         if tag in {"str", "timestamp", "value"}:
-            return (
-                _parse_float(text) if node.style is None and _FLOAT.fullmatch(text) and tag == "str" else text
-            )
+            return _parse_float(text) if tag == "str" and _MISSED_FLOAT.fullmatch(text) else text
         self._problem(node, f"the tag {tag} has no meaning in a study file", "remove the tag")
         return None
 

@@ -20,9 +20,7 @@ from windlass.states import NEVER_RETRIED, Cause
 
 ARGS_FORMATS = ("--k v", "--k=v", "k=v", "fire")
 _GOALS = {"minimize": "minimize", "min": "minimize", "maximize": "maximize", "max": "maximize"}
-_SECRET = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|SECRET_?KEY|ACCESS_?KEY)($|_)", re.IGNORECASE
-)
+_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|SECRET_?KEY|ACCESS_?KEY)($|_)", re.IGNORECASE)
 _RANGE = re.compile(r"(-?\d+)\s*\.\.\s*(-?\d+)")
 # More than anybody means; a range is expanded in memory.
 _MOST_SEEDS = 10_000_000
@@ -92,9 +90,7 @@ def _with_unit(value: Any, parse: Callable[[str], float], forms: str, example: s
         except ValueError as error:
             raise wrong(f"{error}; accepted are {forms}", _unit_hint(value, example)) from None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise wrong(
-            f"the number {value} has no unit; accepted are {forms}", f"{value}{example.lstrip('0123456789')}"
-        )
+        raise wrong(f"the number {value} has no unit; accepted are {forms}", f"{value}{example.lstrip('0123456789')}")
     raise wrong(f"this must be a text such as {forms}, not {kind_of(value)}", example)
 
 
@@ -145,17 +141,13 @@ def check_command(value: Any) -> Any:
 def _words(value: list[Any]) -> list[str]:
     for number, word in enumerate(value):
         if isinstance(word, (dict, list)) or word is None or isinstance(word, bool):
-            raise wrong(
-                f"each word of a command must be text, not {kind_of(word)}", "put it in quotes", (number,)
-            )
+            raise wrong(f"each word of a command must be text, not {kind_of(word)}", "put it in quotes", (number,))
     return [getattr(word, "text", None) or str(word) for word in value]
 
 
 def check_stages(value: Any) -> Any:
     if not isinstance(value, dict) or not value:
-        raise wrong(
-            "stages must be a mapping of names to commands", "stages: {train: python train.py {args}}"
-        )
+        raise wrong("stages must be a mapping of names to commands", "stages: {train: python train.py {args}}")
     for name, item in value.items():
         if not isinstance(item, (str, list)) or not item:
             raise wrong(f"the stage {name} must be a command: text or a list of words", "", (name,))
@@ -172,11 +164,7 @@ def check_parameters(value: Any) -> Any:
 
 
 def check_zip_groups(value: Any) -> tuple[tuple[str, ...], ...]:
-    groups = (
-        value
-        if isinstance(value, list) and value and all(isinstance(item, list) for item in value)
-        else [value]
-    )
+    groups = value if isinstance(value, list) and value and all(isinstance(item, list) for item in value) else [value]
     for group in groups:
         if not isinstance(group, list) or len(group) < 2 or not all(isinstance(name, str) for name in group):
             raise wrong(
@@ -189,15 +177,11 @@ def check_zip_groups(value: Any) -> tuple[tuple[str, ...], ...]:
 def check_exclude(value: Any) -> list[dict[str, Any]]:
     rules = [value] if isinstance(value, dict) else value
     if not isinstance(rules, list):
-        raise wrong(
-            f"exclude takes a list of rules, not {kind_of(value)}", "exclude: [{optimizer: sgd, lr: 0.1}]"
-        )
+        raise wrong(f"exclude takes a list of rules, not {kind_of(value)}", "exclude: [{optimizer: sgd, lr: 0.1}]")
     for number, rule in enumerate(rules):
         if not isinstance(rule, dict) or not rule:
             at = (number,) if isinstance(value, list) else ()
-            raise wrong(
-                "a rule is a mapping of parameter names to values", "exclude: [{optimizer: sgd, lr: 0.1}]", at
-            )
+            raise wrong("a rule is a mapping of parameter names to values", "exclude: [{optimizer: sgd, lr: 0.1}]", at)
     return rules
 
 
@@ -206,9 +190,11 @@ def check_seeds(value: Any) -> tuple[int, ...]:
     found = _seed_numbers(value)
     if not found:
         raise wrong("there is no seed in this", "seeds: 5")
-    repeated = next((seed for seed in found if found.count(seed) > 1), None) if len(found) < 10_000 else None
-    if repeated is not None:
-        raise wrong(f"the seed {repeated} stands here twice", "keep one of the two")
+    met: set[int] = set()
+    for seed in found:
+        if seed in met:
+            raise wrong(f"the seed {seed} stands here twice", "keep one of the two")
+        met.add(seed)
     return found
 
 
@@ -222,9 +208,7 @@ def _seed_numbers(value: Any) -> tuple[int, ...]:
         pieces = [piece.strip() for piece in value.split(",")]
         if all(re.fullmatch(r"-?\d+", piece) for piece in pieces):
             return tuple(int(piece) for piece in pieces) if len(pieces) > 1 else _seed_numbers(int(pieces[0]))
-    if isinstance(value, list) and all(
-        isinstance(seed, int) and not isinstance(seed, bool) for seed in value
-    ):
+    if isinstance(value, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value):
         return tuple(value)
     raise wrong(
         "seeds must be a number, a range or a list of whole numbers",
@@ -263,9 +247,7 @@ def check_metric(value: Any) -> Metric:
             return Metric(name, _GOALS[goal])  # type: ignore[arg-type]
         return Metric(value)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise wrong(
-            "metric must be a name, or a mapping with name and goal", "metric: {name: loss, goal: minimize}"
-        )
+        raise wrong("metric must be a name, or a mapping with name and goal", "metric: {name: loss, goal: minimize}")
     unknown = next((key for key in value if key not in ("name", "goal", "target", "impute")), None)
     if unknown is not None:
         raise wrong(f"metric has no key {unknown!r}", "metric: {name: loss, goal: minimize}", (unknown,))
@@ -281,9 +263,7 @@ def check_metrics(value: Any) -> tuple[MetricPattern, ...]:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return tuple(MetricPattern(name) for name in value)
     if not isinstance(value, dict):
-        raise wrong(
-            "metrics must be a list of names, or a mapping of names to regular expressions", "metrics: [loss]"
-        )
+        raise wrong("metrics must be a list of names, or a mapping of names to regular expressions", "metrics: [loss]")
     return tuple(MetricPattern(name, _regex(name, pattern)) for name, pattern in value.items())
 
 
@@ -355,9 +335,7 @@ def check_outputs(value: Any) -> tuple[str, ...]:
         raise wrong("outputs must be a list of patterns", "outputs: ['results/*.npz']")
     for number, pattern in enumerate(patterns):
         if pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
-            raise wrong(
-                f"{pattern!r} leaves the folder the trial is executed in", "use a relative path", (number,)
-            )
+            raise wrong(f"{pattern!r} leaves the folder the trial is executed in", "use a relative path", (number,))
     return tuple(patterns)
 
 

@@ -93,7 +93,7 @@ def _column_options(lines: Sequence[str]) -> Iterator[HelpOption]:
         if option is not None:
             yield replace(option, required=option.required or option.flag in flags)
     for name in positionals:
-        yield HelpOption(_plain_name(name), "", None, (), "str", "", required=True)
+        yield HelpOption(_plain_name(name).lower(), "", None, (), "str", "", required=True)
 
 
 def _split_usage(lines: Sequence[str]) -> tuple[str, list[str]]:

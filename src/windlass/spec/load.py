@@ -72,9 +72,7 @@ def _looks_like_study(document: Document) -> bool:
     """A mapping; in a file without YAML's ending, one with a key that studies have."""
     if not isinstance(document.value, dict):
         return False
-    return document.file.endswith(_YAML_ENDINGS) or any(
-        key in StudyKeys.model_fields for key in document.value
-    )
+    return document.file.endswith(_YAML_ENDINGS) or any(key in StudyKeys.model_fields for key in document.value)
 
 
 def _not_a_study(document: Document) -> Problem:
@@ -123,9 +121,7 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
     for option in ("params", "trials", "method", "search_seed"):
         if getattr(overrides, option):
             label = "--" + option.removesuffix("s" if option == "params" else "").replace("_", "-")
-            problems.append(
-                Problem("a file of commands has no parameters to search", "write a study.yaml", label)
-            )
+            problems.append(Problem("a file of commands has no parameters to search", "write a study.yaml", label))
     warnings: list[str] = []
     seeds = _task_seeds(tasks, overrides, problems, warnings)
     if problems:

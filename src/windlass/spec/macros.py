@@ -27,13 +27,9 @@ def has_macros(words: Iterable[str]) -> bool:
     return any(name in KNOWN or name.startswith("envvar:") for name in names)
 
 
-def replace_macros(
-    words: Iterable[str], program: str | None, path: Path, problems: Problems
-) -> tuple[str, ...]:
+def replace_macros(words: Iterable[str], program: str | None, path: Path, problems: Problems) -> tuple[str, ...]:
     """The words with every macro replaced; a macro W&B does not have is a problem."""
-    return tuple(
-        _MACRO.sub(lambda match: _replacement(match[1], program, path, problems), word) for word in words
-    )
+    return tuple(_MACRO.sub(lambda match: _replacement(match[1], program, path, problems), word) for word in words)
 
 
 def _replacement(name: str, program: str | None, path: Path, problems: Problems) -> str:

@@ -98,8 +98,7 @@ class StudyKeys(_Keys):
         "stages:\n  train: python train.py {args}\n  predict: python predict.py --seed {seed}",
     )
     shell: Annotated[bool | None, BeforeValidator(check_truth)] = _key(
-        "Give the command to `/bin/sh -c`. Values are quoted for the shell; do not put quotes around "
-        "placeholders.",
+        "Give the command to `/bin/sh -c`. Values are quoted for the shell; do not put quotes around placeholders.",
         "true or false",
         "shell: true",
         "false",
@@ -191,9 +190,7 @@ class StudyKeys(_Keys):
         "retries: {killed: 2, gpu_out_of_memory: 1}",
         "0",
     )
-    needs: NeedsKeys | None = _key(
-        "What one trial takes.", "mapping", "needs: {cpus: 2, memory: 4GB}", "not said"
-    )
+    needs: NeedsKeys | None = _key("What one trial takes.", "mapping", "needs: {cpus: 2, memory: 4GB}", "not said")
     slots: Annotated[int | None, BeforeValidator(check_count)] = _key(
         "How many trials run at the same time on one machine.",
         "number",
@@ -246,8 +243,26 @@ class StudyKeys(_Keys):
 # Keys of W&B's sweep files that are accepted: what they mean here.
 WANDB_ALIASES = {"run_cap": "trials"}
 WANDB_IGNORED = frozenset(
-    "description project entity early_terminate controller settings job launch scheduler version displayName "
-    "display_name sweep_id state runcap image_uri tags $schema".split()
+    [
+        "description",
+        "project",
+        "entity",
+        "early_terminate",
+        "controller",
+        "settings",
+        "job",
+        "launch",
+        "scheduler",
+        "version",
+        "displayName",
+        "display_name",
+        "sweep_id",
+        "state",
+        "runcap",
+        "image_uri",
+        "tags",
+        "$schema",
+    ]
 )
 # These say something about the user, not about the study; a warning would be noise.
 WANDB_SILENT = frozenset({"description", "project", "entity", "$schema", "version"})

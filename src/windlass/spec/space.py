@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+from windlass.errors import InputError
 from windlass.model import Parameter, Space
 from windlass.search.grid import is_discrete, values_of
+from windlass.search.sampling import can_repeat
 from windlass.search.settings import count_distinct, iterate_settings
 from windlass.search.values import canonical_json, render_value, value_key
 from windlass.spec.distributions import LISTABLE
@@ -16,6 +20,7 @@ from windlass.spec.schema import StudyKeys
 from windlass.spec.structure import did_you_mean
 
 _PARAMETERS: Path = ("parameters",)
+_MOST_DRAWN = 10_000  # to see whether enough different settings can be drawn
 
 
 def build_space(keys: StudyKeys, placed: list[Placed], problems: Problems, warnings: list[str]) -> Space:
@@ -127,10 +132,10 @@ def _check_zips(space: Space, problems: Problems) -> None:
         if unknown:
             continue
         members = [by_name[name] for name in group]
+        if not all(member.values or member.distribution for member in members):
+            continue  # has a problem of its own
         if any(member.distribution is not None or member.weights for member in members):
-            problems.add(
-                ("zip",), f"zip of {', '.join(group)} needs plain lists of values", "give each a list"
-            )
+            problems.add(("zip",), f"zip of {', '.join(group)} needs plain lists of values", "give each a list")
             continue
         if len({len(member.values) for member in members}) > 1:
             lengths = ", ".join(f"{member.name} has {len(member.values)}" for member in members)
@@ -139,8 +144,14 @@ def _check_zips(space: Space, problems: Problems) -> None:
                 f"zipped parameters must have equally many values: {lengths}",
                 "add or remove values",
             )
+        elif len(set(_tuples(members))) < len(members[0].values):
+            problems.add(("zip",), f"the same values of {', '.join(group)} stand together twice", "remove one")
         if len({canonical_json(dict(member.when)) for member in members}) > 1:
             problems.add(("zip",), f"zipped parameters must have the same when: {', '.join(group)}")
+
+
+def _tuples(members: Sequence[Parameter]) -> list[str]:
+    return [canonical_json(values) for values in zip(*(member.values for member in members), strict=True)]
 
 
 def _check_conditions(placed: list[Placed], problems: Problems) -> None:
@@ -178,9 +189,7 @@ def _circles(by_name: Mapping[str, Parameter]) -> list[list[str]]:
     return []
 
 
-def _check_possible(
-    where: str, parameter: Parameter, values: Sequence[Any], path: Path, problems: Problems
-) -> None:
+def _check_possible(where: str, parameter: Parameter, values: Sequence[Any], path: Path, problems: Problems) -> None:
     """A value that the parameter never takes is a typing mistake."""
     if not is_discrete(parameter):
         problems.add(
@@ -218,19 +227,28 @@ def _check_exclude(space: Space, problems: Problems) -> None:
 
 def _check_size(space: Space, problems: Problems) -> None:
     """Nothing to do, or more asked for than there is."""
-    if next(_first(space), None) is None:
-        problems.add(
-            ("exclude",), "the grid is empty: the exclude rules remove every trial", "remove a rule", key=True
-        )
-    elif space.method == "random" and space.trials is not None:
-        distinct = count_distinct(space, space.trials)
-        if distinct is not None and distinct < space.trials:
-            message = f"there are only {distinct} different settings, and {space.trials} trials are asked for"
-            problems.add(("trials",), message, f"trials: {distinct}, or method: grid")
+    if space.method == "random":
+        _check_draws(space, space.trials or 0, problems)
+    elif next(iter(iterate_settings(space)), None) is None:
+        _add_empty(problems)
 
 
-def _first(space: Space) -> Any:
-    if space.method != "random":
-        return iterate_settings(space)
-    distinct = count_distinct(space, 1)
-    return iter(()) if distinct == 0 else iter((True,))
+def _add_empty(problems: Problems) -> None:
+    message = "the grid is empty: the exclude rules remove every trial"
+    problems.add(("exclude",), message, "remove a rule", key=True)
+
+
+def _check_draws(space: Space, trials: int, problems: Problems) -> None:
+    """Whether so many different settings can be drawn: by counting where possible, else by drawing them."""
+    distinct = count_distinct(space, trials)
+    if distinct is None:
+        needed = can_repeat(space) or bool(space.exclude)
+        try:
+            deque(iterate_settings(replace(space, trials=min(trials, _MOST_DRAWN) if needed else 0)), maxlen=0)
+        except InputError as error:
+            problems.add(("trials",), error.problems[0].message, error.problems[0].hint)
+    elif distinct == 0:
+        _add_empty(problems)
+    elif distinct < trials:
+        message = f"there are only {distinct} different settings, and {trials} trials are asked for"
+        problems.add(("trials",), message, f"trials: {distinct}, or method: grid")

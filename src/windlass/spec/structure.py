@@ -71,9 +71,7 @@ def _add_problem(details: ErrorDetails, problems: Problems) -> None:
         return
     if details["type"] in {"model_type", "model_attributes_type", "dict_type"}:
         keys = ", ".join(NeedsKeys.model_fields)
-        problems.add(
-            path, f"{path[-1]} must be a mapping with the keys {keys}", "needs: {cpus: 2, memory: 4GB}"
-        )
+        problems.add(path, f"{path[-1]} must be a mapping with the keys {keys}", "needs: {cpus: 2, memory: 4GB}")
         return
     problems.add(path, f"{'.'.join(map(str, path))}: {details['msg'].lower()}")
 

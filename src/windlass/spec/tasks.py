@@ -26,7 +26,7 @@ def parse_tasks(text: str, file: str) -> tuple[tuple[tuple[str, ...], ...], list
             tasks.append(words)
     if not tasks and not problems:
         problems.append(Problem("there is no command in this file", "write one command a line", file))
-    return tuple(tasks), problems
+    return tuple(tasks), sorted(problems, key=lambda problem: problem.line)
 
 
 def _logical_lines(text: str, file: str, problems: list[Problem]) -> list[_Line]:

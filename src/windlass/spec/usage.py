@@ -32,18 +32,19 @@ def check_usage(
 
     `texts` are the other places for placeholders (`env`, `outputs`), `places` where the parameters stand.
     """
-    names = names_of(space)
+    names, broken = names_of(space), set[str]()
+    if space.seed_name not in names and "seeds" in problems.document.value:
+        broken = {space.seed_name}  # the seeds have a problem of their own
     conditional = {parameter.name for parameter in space.parameters if parameter.when}
     used: set[str] = set()
     for stage, path in stages:
         for word in stage.words:
-            used.update(_check_word(word, stage, path, names, problems))
+            used.update(_check_word(word, stage, path, [*names, *broken], problems))
             if stage.shell:
                 _check_shell(word, path, conditional, problems)
     for path, text in texts.items():
         for name in placeholder_names(text):
-            _check_known(name, names, path, problems, with_args=False)
-            used.add(name)
+            used.update((name, _check_known(name, [*names, *broken], path, problems, with_args=False)))
     if stages and not (ARGS_WORDS | AGENT_WORDS) & used:
         for name in names:
             if name not in used:
@@ -53,27 +54,29 @@ def check_usage(
 def _check_word(word: str, stage: Stage, path: Path, names: list[str], problems: Problems) -> set[str]:
     pieces = split_word(word)
     found = {piece.name for piece in pieces if isinstance(piece, Placeholder)}
+    meant = {_check_known(name, names, path, problems, with_args=True) for name in sorted(found)}
     for name in found:
-        _check_known(name, names, path, problems, with_args=True)
         if name in ARGS_WORDS and not _stands_alone(word, name, stage.shell):
             problems.add(path, f"{{{name}}} becomes several words and must stand alone", f"… {{{name}}} …")
-    return found
+    return found | meant
 
 
 def _stands_alone(word: str, name: str, shell: bool) -> bool:
     return f"{{{name}}}" in (word.split() if shell else [word])
 
 
-def _check_known(name: str, names: list[str], path: Path, problems: Problems, with_args: bool) -> None:
+def _check_known(name: str, names: list[str], path: Path, problems: Problems, with_args: bool) -> str:
+    """The parameter that a placeholder stands for, or, with a problem, the one that was probably meant."""
     known = {*names, *BUILT_IN, *((ARGS_WORDS | AGENT_WORDS) if with_args else ())}
     if name in known or (with_args and name.startswith(ENVVAR_PREFIX)):
-        return
+        return name
     nearest = nearest_word(name, [*names, *BUILT_IN, "args"])
     hint = f"did you mean {{{nearest}}}? " if nearest else ""
     if name == "seed":
         hint = "add seeds: 5. "
     hint += f"{{{{{name}}}}} stands for a literal {{{name}}}"
     problems.add(path, f"{{{name}}} stands for no parameter", hint)
+    return nearest
 
 
 def _check_shell(text: str, path: Path, conditional: set[str], problems: Problems) -> None:
@@ -108,11 +111,10 @@ def _quoted_positions(text: str) -> set[int]:
     return positions
 
 
-def _add_unused(
-    name: str, placed: PlacedStage, space: Space, places: Mapping[str, Path], problems: Problems
-) -> None:
-    stage, _ = placed
-    command = stage.words[0] if stage.shell else _join(stage.words)
+def _add_unused(name: str, placed: PlacedStage, space: Space, places: Mapping[str, Path], problems: Problems) -> None:
+    stage, path = placed
+    written = problems.document.value.get(path[0]) if len(path) == 1 else None
+    command = written.strip() if isinstance(written, str) and path[0] == "command" else _join(stage.words)
     if space.seeds and name == space.seed_name:
         message, hint = "no command uses the seed", f"command: {command} --{name} {{{name}}}"
         problems.add(("seeds",), message, hint, key=True)
@@ -123,6 +125,4 @@ def _add_unused(
 
 def _join(words: Iterable[str]) -> str:
     """Words as a command line; placeholders stay readable."""
-    return " ".join(
-        word if placeholder_names(word) and " " not in word else shlex.quote(word) for word in words
-    )
+    return " ".join(word if placeholder_names(word) and " " not in word else shlex.quote(word) for word in words)

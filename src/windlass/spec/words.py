@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-OPERATORS = frozenset(
-    {"|", "||", "&", "&&", ";", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>", ">&2", "1>&2"}
-)
+OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>", ">&2", "1>&2"})
 
 
 @dataclass(frozen=True)

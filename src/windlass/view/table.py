@@ -91,8 +91,7 @@ def render_table(
     cells = [[render_cell(row.get(name)) for name in names] for row in rows]
     headers = [render_cell(name) for name in names]
     widths = [
-        max([display_width(header), *(display_width(line[i]) for line in cells)])
-        for i, header in enumerate(headers)
+        max([display_width(header), *(display_width(line[i]) for line in cells)]) for i, header in enumerate(headers)
     ]
     numeric = [_is_numeric(row.get(name) for row in rows) for name in names]
     if width is not None:
@@ -123,9 +122,7 @@ def fit_widths(widths: Sequence[int], available: int) -> list[int]:
 
 def _is_numeric(values: Iterable[Any]) -> bool:
     present = [value for value in values if value is not None]
-    return bool(present) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value in present
-    )
+    return bool(present) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present)
 
 
 def _render_line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

@@ -1,0 +1,36 @@
+# Each target sets itself up from a bare python3; see scripts/setup.sh.
+.PHONY: demo test lint bench docs clean
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := .windlass/demo
+
+demo: .venv/.demo
+	rm -rf $(DEMO)
+	$(BIN)/windlass run examples/quickstart/study.yaml --folder $(DEMO)
+	$(BIN)/windlass results --folder $(DEMO) --by all
+	@echo "the best setting:"
+	$(BIN)/windlass results --folder $(DEMO) --best
+
+test: .venv/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.dev
+	sh scripts/setup.sh bench
+	$(BIN)/python bench/all.py
+
+docs: .venv/.dev
+	$(BIN)/python scripts/write_docs.py
+
+.venv/.demo: pyproject.toml scripts/setup.sh
+	PYTHON=$(PYTHON) sh scripts/setup.sh demo
+
+.venv/.dev: pyproject.toml scripts/setup.sh
+	PYTHON=$(PYTHON) sh scripts/setup.sh dev
+
+clean:
+	rm -rf .venv .windlass .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,100 @@
+"""What many tests need: a project in a folder with an awkward name, and the command line as a user has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Project:
+    """A folder with files, and `windlass` run in it as a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))}
+        self.env["XDG_CONFIG_HOME"] = str(folder / "config")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "windlass", *words]
+
+    def run(self, *words: str, code: int | None = 0, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.words(*words),
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if code is not None:
+            assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.words(*words),
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def json(self, *words: str, code: int | None = 0) -> Any:
+        return json.loads(self.run(*words, code=code).stdout)
+
+    def counts(self) -> dict[str, int]:
+        counts: dict[str, int] = self.json("status", "--json")["counts"]
+        return {state: count for state, count in counts.items() if count}
+
+    def study_folder(self) -> Path:
+        return Path(self.json("status", "--json")["folder"])
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+    """Poll until something is true; the limit only keeps a broken test from hanging."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("it did not come true")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    folder = tmp_path / "it's a \"project\" né"
+    folder.mkdir()
+    yield Project(folder)
+
+
+def processes_with(text: str) -> list[int]:
+    """Processes whose environment holds `text`."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if text.encode() in Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,125 @@
+"""The examples load, their commands start, and what they claim to learn is what they learn."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from windlass.model import Metric
+from windlass.search.trials import count_trials, iterate_trials
+from windlass.spec.load import load_study
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SOURCES = str(Path(__file__).parent.parent / "src")
+QUICKSTART = EXAMPLES / "quickstart"
+STUDIES = {
+    "quickstart/study.yaml": 75,
+    "quickstart/cartpole.yaml": 30,
+    "wandb-sweep/sweep.yaml": 15,
+    "task-file/tasks.txt": 3,
+}
+
+
+def python(*words: str, folder: Path = QUICKSTART) -> subprocess.CompletedProcess[str]:
+    """Start this Python as a user would by hand, outside any trial."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
+    environment |= {"PYTHONPATH": SOURCES, "PYTHONIOENCODING": "utf-8", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def numbers(label: str, words: str) -> list[float]:
+    """What a script prints behind `label`, line by line."""
+    ended = python(*words.split())
+    assert ended.returncode == 0, ended.stderr
+    return [float(number) for number in re.findall(rf"{label} +([\d.]+)", ended.stdout)]
+
+
+@pytest.mark.parametrize(("name", "trials"), STUDIES.items())
+def test_studies_load(name: str, trials: int) -> None:
+    study = load_study(str(EXAMPLES / name))
+    assert study.warnings == ()
+    assert count_trials(study) == trials
+    assert len({trial.id for trial in iterate_trials(study)}) == trials
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_commands_start(name: str) -> None:
+    """The first command as the trial would see it, cut short with a last option that wins."""
+    study = load_study(str(EXAMPLES / name))
+    ((_, words),) = next(iter(iterate_trials(study))).stages
+    script = next(index for index, word in enumerate(words) if word.endswith(".py"))
+    assert words[:script] in (("python",), ("/usr/bin/env", "python"))
+    ended = python(*words[script:], "--steps", "1", folder=Path(study.workdir))
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout.splitlines()) == 1
+
+
+def test_metrics_are_what_the_scripts_log() -> None:
+    assert load_study(str(QUICKSTART / "study.yaml")).metric == Metric("error", "minimize")
+    assert load_study(str(QUICKSTART / "cartpole.yaml")).metric == Metric("return", "maximize")
+    assert "error=" in (QUICKSTART / "value.py").read_text(encoding="utf-8")
+    assert '"return":' in (QUICKSTART / "cartpole.py").read_text(encoding="utf-8")
+
+
+def test_no_example_is_missing_here_or_in_the_readme() -> None:
+    found = {
+        str(path.relative_to(EXAMPLES))
+        for path in EXAMPLES.rglob("*")
+        if path.suffix in (".yaml", ".txt", ".toml")
+    }
+    assert found == set(STUDIES)
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert all(f"windlass run examples/{name}" in readme for name in STUDIES)
+
+
+class TestRandomWalk:
+    def test_an_intermediate_step_size_wins(self) -> None:
+        errors = {
+            (lr, trace): numbers("mean so far", f"value.py --lr {lr} --trace {trace} --seed 1")[-1]
+            for lr, trace in [
+                (0.1, 0.8),
+                (0.2, 0.8),
+                (0.4, 0.8),
+                (0.8, 0.8),
+                (1.0, 0.8),
+                (0.8, 0.4),
+                (0.8, 0.0),
+            ]
+        }
+        assert min(errors, key=lambda setting: errors[setting]) == (0.4, 0.8)
+        assert errors[0.4, 0.8] == pytest.approx(0.26, abs=0.02)
+
+    def test_it_converges_to_the_true_values(self) -> None:
+        assert numbers("error now", "value.py --lr 0.05 --trace 0.8 --steps 100 --learners 10")[-1] < 0.08
+
+    def test_the_seed_decides_everything(self) -> None:
+        first, again, other = (numbers("error now", f"value.py --seed {seed}") for seed in (3, 3, 4))
+        assert first == again
+        assert first != other
+
+
+class TestCartPole:
+    def test_it_learns_to_balance(self) -> None:
+        returns = numbers("return", "cartpole.py --lr 0.1 --steps 40 --seed 1")
+        assert returns[0] < 40
+        assert max(returns) == 500
+
+    def test_a_small_learning_rate_is_too_slow(self) -> None:
+        assert max(numbers("return", "cartpole.py --lr 0.01 --steps 40 --hidden 4 --seed 1")) < 150
+
+
+@pytest.mark.parametrize("script", ["value.py", "cartpole.py"])
+def test_without_windlass_a_script_says_what_to_install(script: str) -> None:
+    start = (
+        f"import runpy, sys; sys.modules['windlass'] = None; runpy.run_path('{script}', run_name='__main__')"
+    )
+    ended = python("-c", start)
+    assert ended.returncode == 1
+    assert "pip install windlass" in ended.stderr

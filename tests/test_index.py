@@ -1,0 +1,366 @@
+"""The index answers as the journals do, keeps up with them, and is never needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.test_fold import Event, fold, journals
+from windlass.collect import absorb, cache
+from windlass.collect import index as index_module
+from windlass.collect.index import StudyIndex
+from windlass.errors import InputError
+from windlass.journal.read import JournalVersionError
+from windlass.paths import StudyPaths
+from windlass.states import State
+
+
+@pytest.fixture(autouse=True)
+def local_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Indexes of these tests go to a folder of their own, also those of processes started here."""
+    folder = tmp_path / "local disk"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even the smallest journals are indexed in a file."""
+    monkeypatch.setattr(index_module, "MEMORY_BELOW_BYTES", 0)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> StudyPaths:
+    paths = StudyPaths(str(tmp_path / "a study's folder"))
+    os.makedirs(paths.journal)
+    return paths
+
+
+def write(paths: StudyPaths, writer: str, events: list[Event], mode: str = "ab") -> None:
+    with open(paths.journal_of(writer), mode) as file:
+        file.writelines(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def finished(first: int, stop: int, **more: Any) -> list[Event]:
+    events: list[Event] = []
+    for i in range(first, stop):
+        events.append({"e": "start", "t": 100.0 + i, "i": i, "n": 1, "s": 0})
+        end = {"e": "end", "t": 100.5 + i, "i": i, "n": 1, "cause": "done", "dur": 0.5}
+        events.append({**end, "m": {"loss": [float(i * 7919 % 10_007), 0.0, 1e9, 3]}, **more})
+    return events
+
+
+def look(paths: StudyPaths) -> StudyIndex:
+    index = StudyIndex(paths)
+    index.refresh()
+    return index
+
+
+def assert_agrees(index: StudyIndex, written: dict[str, list[Event]]) -> None:
+    expected = fold(written)
+    trials = expected.trials
+    assert list(index.records()) == list(trials.values())
+    assert index.agents() == list(expected.agents.values())
+    assert sorted(index.notes(), key=repr) == sorted(expected.notes, key=repr)
+    assert index.damaged() == expected.malformed
+    states = Counter(record.state for record in trials.values())
+    states[State.WAITING] += 10 - len(trials)
+    assert index.counts(10) == {state: states[state] for state in State}
+    some = Counter(record.state for number, record in trials.items() if number != 1)
+    some[State.WAITING] += 9 - some.total()
+    assert index.counts(10, [(2, 10), (0, 1)]) == {state: some[state] for state in State}
+    bad = (State.FAILED, State.INTERRUPTED, State.CANCELLED)
+    assert index.causes(10) == Counter(record.cause for record in trials.values() if record.state in bad)
+    assert index.running() == [record for record in trials.values() if record.state == State.RUNNING]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(written=journals, data=st.data())
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
+@pytest.mark.usefixtures("on_disk")
+def test_an_index_kept_up_to_date_equals_the_fold(
+    written: dict[str, list[Event]],
+    data: st.DataObject,
+    batch_bytes: int,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(absorb, "BATCH_BYTES", batch_bytes)
+    paths = StudyPaths(str(tmp_path_factory.mktemp("study")))
+    os.makedirs(paths.journal)
+    left = {writer: list(journal) for writer, journal in written.items()}
+    index = look(paths)
+    while any(left.values()):
+        writer = data.draw(st.sampled_from(sorted(w for w in left if left[w])))
+        count = data.draw(st.integers(1, len(left[writer])))
+        write(paths, writer, left[writer][:count])
+        left[writer] = left[writer][count:]
+        if data.draw(st.booleans()):
+            index.close()
+            index = StudyIndex(paths)
+        index.refresh()
+    assert_agrees(index, written)
+    index.close()
+
+
+def test_small_journals_leave_nothing_on_disk(study: StudyPaths, local_disk: Path) -> None:
+    write(study, "a", finished(0, 10))
+    index = look(study)
+    assert (index.cache_path, os.listdir(local_disk)) == (None, [])
+    assert index.counts(12) == {**dict.fromkeys(State, 0), State.DONE: 10, State.WAITING: 2}
+
+
+def test_twenty_thousand_trials(study: StudyPaths) -> None:
+    write(study, "a", finished(0, 12_000, note="enough of them for a file" * 4))
+    write(study, "b", [*finished(12_000, 19_990), {"e": "start", "t": 5.0, "i": 19_990, "n": 1}])
+    write(study, "b", finished(19_991, 19_995, cause="failed", code=3))
+    for _ in range(2):
+        index = look(study)
+        assert index.cache_path is not None
+        counts = {State.DONE: 19_990, State.RUNNING: 1, State.FAILED: 4, State.WAITING: 5}
+        assert index.counts(20_000) == {**dict.fromkeys(State, 0), **counts}
+        assert index.causes(20_000) == {"failed": 4}
+        assert [record.number for record in index.running()] == [19_990]
+        assert index.mean_duration_s() == pytest.approx(0.5)
+        assert [record.exit_code for record in index.records(states=(State.FAILED,))] == [3] * 4
+        assert [record.number for record in index.records([5, 19_999, 3, 19_994])] == [3, 5, 19_994]
+        assert index.record(19_999) is None
+        index.close()
+
+
+def test_the_file_is_used_again_and_only_new_lines_are_read(study: StudyPaths, on_disk: None) -> None:
+    write(study, "a", finished(0, 5))
+    first = look(study)
+    content = Path(study.journal_of("a")).read_bytes()
+    # The lines already read are spoilt: whoever reads them again shows it.
+    Path(study.journal_of("a")).write_bytes(b"x" * (len(content) - 1) + b"\n")
+    write(study, "a", finished(5, 7))
+    second = look(study)
+    assert second.cache_path == first.cache_path
+    assert (second.counts(7)[State.DONE], second.damaged()) == (7, 0)
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("stat", ["last", "min", "max"])
+@pytest.mark.parametrize("name", ["loss", "val/loss.best", "it's", 'a "quoted" one', "größe"])
+def test_best_is_what_sorting_says(study: StudyPaths, goal: str, stat: str, name: str) -> None:
+    generator = random.Random(7)
+    values = {i: [float(generator.randrange(40)) for _ in range(3)] for i in range(200)}
+    for i, value in values.items():
+        write(study, "a", finished(i, i + 1, m={name: [*value, 5]}))
+    spoilt: dict[str, Any] = {"m": {name: ["nan", "-inf", "inf", 5]}}
+    write(study, "a", finished(200, 201, **spoilt))
+    write(study, "a", finished(201, 202, m={}))
+    write(study, "a", finished(202, 203, m={name: [-1e9, 1e9, -1e9, 1]}, cause="failed"))
+    position = ["last", "min", "max"].index(stat)
+    sign = 1 if goal == "minimize" else -1
+    order = sorted(values, key=lambda i: (sign * values[i][position], i))
+    index = look(study)
+    best = index.best(name, goal, stat, 5)
+    assert [record.number for record in best] == order[:5]
+    assert best[0].metrics[name] == (*values[order[0]], 5)
+    within = [number for number in order if 50 <= number < 60 or number >= 150]
+    found = index.best(name, goal, stat, 5, included=[(50, 60), (150, 203)])
+    assert [record.number for record in found] == within[:5]
+    assert index.best("no such metric", goal, stat, 5) == []
+
+
+def test_best_keeps_up_with_new_trials(study: StudyPaths, on_disk: None) -> None:
+    write(study, "a", finished(0, 3, m={"loss": [5.0, 5.0, 5.0, 1]}))
+    assert [record.number for record in look(study).best("loss", "minimize", "last", 1)] == [0]
+    write(study, "a", finished(3, 4, m={"loss": [4.0, 4.0, 4.0, 1]}))
+    assert [record.number for record in look(study).best("loss", "minimize", "last", 1)] == [3]
+    write(study, "c", [{"e": "retry", "t": 1000.0, "r": [[3, 4]]}])
+    assert [record.number for record in look(study).best("loss", "minimize", "last", 1)] == [0]
+
+
+def test_best_refuses_what_it_does_not_know(study: StudyPaths) -> None:
+    index = look(study)
+    with pytest.raises(InputError, match="no statistic 'median'"):
+        index.best("loss", "minimize", "median", 1)
+    with pytest.raises(InputError, match="no goal 'smaller'"):
+        index.best("loss", "smaller", "last", 1)
+
+
+@pytest.mark.parametrize("where", ["start", "middle", "everything", "empty", "gone"])
+def test_a_spoilt_file_is_made_anew(study: StudyPaths, on_disk: None, where: str) -> None:
+    write(study, "a", finished(0, 3000))
+    index = look(study)
+    path = index.cache_path
+    assert path is not None
+    index.close()
+    content = bytearray(Path(path).read_bytes())
+    begin, stop = {"start": (0, 100), "middle": (4096 * 5, len(content) - 4096)}.get(where, (0, len(content)))
+    content[begin:stop] = random.Random(1).randbytes(stop - begin)
+    Path(path).write_bytes(b"" if where == "empty" else bytes(content))
+    if where == "gone":
+        os.unlink(path)
+    index = look(study)
+    assert index.counts(3000)[State.DONE] == 3000
+    assert index.best("loss", "minimize", "last", 1)[0].number == 0
+    assert sum(1 for _ in index.records()) == 3000
+
+
+def test_a_file_of_another_schema_is_made_anew(study: StudyPaths, on_disk: None) -> None:
+    write(study, "a", finished(0, 3))
+    index = look(study)
+    path = index.cache_path
+    assert path is not None
+    index.close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {cache.SCHEMA_VERSION + 1}")
+    connection.close()
+    index = look(study)
+    assert index.counts(3)[State.DONE] == 3
+    assert index.cache_path not in (None, path)
+    assert not os.path.exists(path)
+
+
+def test_a_file_that_another_process_holds_is_done_without(
+    study: StudyPaths, on_disk: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_BUSY_S", 0.05)
+    write(study, "a", finished(0, 3))
+    index = look(study)
+    assert index.cache_path is not None
+    holder = sqlite3.connect(index.cache_path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    write(study, "a", finished(3, 5))
+    assert look(study).counts(5)[State.DONE] == 5
+    index.refresh()
+    assert (index.counts(5)[State.DONE], index.cache_path) == (5, None)
+    holder.close()
+
+
+def test_without_a_place_on_disk_memory_serves(study: StudyPaths, on_disk: None, local_disk: Path) -> None:
+    (local_disk / f"windlass-{os.getuid()}").write_text("somebody else's")
+    write(study, "a", finished(0, 3))
+    index = look(study)
+    assert (index.cache_path, index.counts(3)[State.DONE]) == (None, 3)
+
+
+def test_a_folder_that_others_can_write_to_is_not_trusted(study: StudyPaths, on_disk: None, local_disk: Path) -> None:
+    folder = local_disk / f"windlass-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    write(study, "a", finished(0, 3))
+    assert look(study).cache_path is None
+    folder.chmod(0o700)
+    assert look(study).cache_path is not None
+
+
+@pytest.mark.parametrize("change", ["shorter", "gone"])
+def test_a_journal_that_lost_lines_is_read_anew(study: StudyPaths, on_disk: None, change: str) -> None:
+    write(study, "a", finished(0, 3))
+    write(study, "b", finished(3, 9))
+    index = look(study)
+    if change == "gone":
+        os.unlink(study.journal_of("b"))
+    else:
+        write(study, "b", finished(3, 4), mode="wb")
+    index.refresh()
+    assert index.counts(9)[State.DONE] == (3 if change == "gone" else 4)
+
+
+def test_a_journal_of_a_newer_version_is_refused(study: StudyPaths) -> None:
+    write(study, "a", finished(0, 3))
+    write(study, "b", [{"e": "agent", "t": 1.0, "v": 99, "id": "b"}])
+    with pytest.raises(JournalVersionError, match="upgrade windlass"):
+        look(study)
+
+
+def test_damage_is_counted_and_does_not_stop_anything(study: StudyPaths) -> None:
+    write(study, "a", finished(0, 3))
+    strange = {"code": [1], "dur": {"x": 1}, "sig": 1 << 80, "note": "\udcff", "m": {"loss": 3, "acc": [1]}}
+    write(study, "a", finished(3, 4, **strange))
+    with open(study.journal_of("a"), "ab") as file:
+        file.write(b'{"e":"end","t":1,"i":0,"n":1,"cause":"done","m":{"loss":[NaN,1,2,3]}}\nrubbish\n')
+        file.write(b'{"e":"start","t":1e300,"i":5}\n{"e":"start","t":1,"i":123456789012345678901234567890}\n{"e":')
+    index = look(study)
+    assert index.counts(4)[State.DONE] == 4
+    assert index.damaged() == 3
+    assert index.best("loss", "minimize", "last", 9)[0].number in (0, 1, 2)
+    assert index.best("loss", "minimize", "min", 9)
+    record = index.record(3)
+    assert record is not None and record.metrics == {}
+
+
+def test_a_range_over_very_many_trials(study: StudyPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absorb, "_PIECE", 100)
+    write(study, "a", finished(0, 10))
+    write(study, "c", [{"e": "cancel", "t": 5000.0, "r": [[0, 1000], [2000, 2500]]}])
+    write(study, "c", [{"e": "retry", "t": 5001.0, "r": [[900, 2100]]}])
+    counts = look(study).counts(3000)
+    expected = {State.DONE: 10, State.CANCELLED: 890 + 400, State.WAITING: 3000 - 10 - 890 - 400}
+    assert counts == {**dict.fromkeys(State, 0), **expected}
+
+
+_LOOK = """
+import sys, windlass.collect.index as module
+from windlass.paths import StudyPaths
+from windlass.states import State
+module.MEMORY_BELOW_BYTES = 0
+module.absorb.BATCH_BYTES = 20_000
+index = module.StudyIndex(StudyPaths(sys.argv[1]))
+while True:
+    index.refresh()
+    counts = index.counts(6000)
+    assert sum(counts.values()) == 6000 and min(counts.values()) >= 0, counts
+    if counts[State.DONE] == 6000:
+        break
+print(sum(1 for _ in index.records()), index.mean_duration_s(), index.cache_path, len(index.notes()))
+"""
+
+
+def test_processes_share_one_file_while_journals_grow(study: StudyPaths) -> None:
+    write(study, "a", finished(0, 1000))
+    looks = [
+        subprocess.Popen([sys.executable, "-c", _LOOK, study.folder], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for first in range(1000, 6000, 250):
+        write(study, "ab"[first % 500 // 250], finished(first, first + 250))
+    write(study, "a", [{"e": "note", "t": 1.0, "text": "once"}])
+    outputs = [process.communicate(timeout=120)[0].split(maxsplit=2) for process in looks]
+    assert [process.returncode for process in looks] == [0, 0, 0]
+    assert [output[:2] for output in outputs] == [["6000", "0.5"]] * 3
+    index = look(study)
+    assert [note.text for note in index.notes()] == ["once"]
+
+
+def test_an_answer_is_remembered_until_something_changes(study: StudyPaths, on_disk: None) -> None:
+    write(study, "a", finished(0, 3))
+    asked: list[int] = []
+
+    def ask() -> list[Any]:
+        asked.append(1)
+        return ["answer", len(asked)]
+
+    assert [look(study).remembered("q", ask) for _ in range(3)] == [["answer", 1]] * 3
+    assert look(study).remembered("another", ask) == ["answer", 2]
+    write(study, "a", finished(3, 4))
+    assert look(study).remembered("q", ask) == ["answer", 3]
+
+
+def test_status_needs_no_heavy_imports() -> None:
+    code = (
+        "import sys, windlass.collect.index, windlass.collect.reconcile\n"
+        "heavy = {'pydantic', 'ruamel', 'polars', 'numpy', 'click', 'asyncio'}\n"
+        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"

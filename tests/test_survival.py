@@ -1,0 +1,209 @@
+"""What must survive: kills at any moment, full disks, damaged journals, rude trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Project, processes_with, wait_for
+
+# Every trial proves by itself that no other attempt at it is alive: it looks for the process that recorded the last
+# beginning without an end.
+WITNESS = r"""
+record="$1"
+last=$(tail -n 1 "$record" 2>/dev/null)
+case "$last" in
+  "begin "*) pid=${last#begin }; if kill -0 "$pid" 2>/dev/null && grep -q witness "/proc/$pid/cmdline" 2>/dev/null; then echo "overlap $pid $$" >> "$record"; fi ;;
+esac
+echo "begin $$" >> "$record"
+sleep 0.0$2
+echo "end $$" >> "$record"
+"""
+
+
+def witness_study(project: Project, trials: int, length: int = 3) -> Path:
+    records = project.folder / "records"
+    records.mkdir()
+    project.write("witness.sh", WITNESS)
+    project.write(
+        "study.yaml",
+        "command: sh witness.sh records/{number} {length}\n"
+        f"parameters:\n  number: {list(range(trials))}\n  length: [{length}]\n",
+    )
+    return records
+
+
+def agent_pids(folder: Path) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+                parent = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            # The guard is a fork of the agent and looks the same; it has no launcher above it.
+            if any(word.endswith(b"agent.pyz") for word in words) and str(folder).encode() in b" ".join(words) and parent != 1:
+                found.append(int(name))
+    return found
+
+
+def check_records(project: Project, records: Path, trials: int) -> None:
+    assert project.counts() == {"done": trials}
+    rows = project.json("results", "--json")
+    assert Counter(row["state"] for row in rows) == {"done": trials}
+    assert len({row["id"] for row in rows}) == trials
+    for path in records.iterdir():
+        lines = path.read_text().splitlines()
+        assert not [line for line in lines if line.startswith("overlap")], f"{path.name}: {lines}"
+        assert lines[-1].startswith("end"), f"{path.name}: {lines}"
+    assert len(list(records.iterdir())) == trials
+
+
+@pytest.mark.slow
+def test_fifty_kills_of_the_agent(project: Project) -> None:
+    trials = 300
+    records = witness_study(project, trials, length=9)
+    chance = random.Random(7)
+    kills = 0
+    run = project.start("run", "--quiet")
+    while kills < 50:
+        if run.poll() is not None:
+            # Several deaths in a row without a trial finished end a run; the next one goes on.
+            run.communicate()
+            assert project.counts().get("done") != trials, f"all done after only {kills} kills"
+            run = project.start("run", "--quiet")
+        time.sleep(chance.uniform(0.0, 0.4))
+        for pid in agent_pids(project.folder)[:1]:
+            os.kill(pid, signal.SIGKILL)
+            kills += 1
+    run.communicate(timeout=120)
+    project.run("run", "--quiet")
+    check_records(project, records, trials)
+    assert processes_with(f"WINDLASS_FOLDER={project.study_folder()}") == []
+
+
+def test_kill_of_windlass_run_itself(project: Project) -> None:
+    records = witness_study(project, 60)
+    for _ in range(4):
+        run = project.start("run", "--quiet")
+        wait_for(lambda: len(list(records.iterdir())) > 5)
+        run.kill()
+        run.communicate()
+    folder = project.study_folder()
+    # The agent notices that its launcher is gone, stops its trials and hands them back.
+    wait_for(lambda: not processes_with(f"WINDLASS_FOLDER={folder}"))
+    project.run("run", "--quiet")
+    check_records(project, records, 60)
+
+
+def test_agent_and_guard_killed_together(project: Project) -> None:
+    """Nobody is left who knows the trials' processes: the next run must end them before it starts others."""
+    records = witness_study(project, 20, length=99)
+    run = project.start("run", "--quiet")
+    wait_for(lambda: len(list(records.iterdir())) >= 2)
+    folder = project.study_folder()
+    agents = [pid for pid in processes_with("") if b"agent.pyz" in _cmdline(pid) and str(folder).encode() in _cmdline(pid)]
+    assert len(agents) == 2
+    run.kill()
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+    run.communicate()
+    project.run("run", "--quiet")
+    check_records(project, records, 20)
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_two_runs_at_once_share_a_study(project: Project) -> None:
+    records = witness_study(project, 80)
+    runs = [project.start("run", "--quiet") for _ in range(3)]
+    assert [run.wait(120) for run in runs] == [0, 0, 0]
+    check_records(project, records, 80)
+    for run in runs:
+        run.communicate()
+    journals = list((project.study_folder() / "journal").glob("*.jsonl"))
+    starts = [line for path in journals for line in path.read_text().splitlines() if '"e":"start"' in line]
+    assert len(starts) == 80
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Path:
+    if os.getuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("this machine does not let us mount a tmpfs")
+    yield folder  # type: ignore[misc]
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_full_disk(project: Project, small_disk: Path) -> None:
+    project.write("talk.py", "import sys\nprint('x' * 20000)\n")
+    project.write("study.yaml", f"command: {sys.executable} talk.py {{n}}\nparameters:\n  n: {list(range(100))}\n")
+    (small_disk / "ballast").write_bytes(b"x" * 300_000)
+    done = project.run("run", "--folder", str(small_disk), code=2)
+    assert "no room left" in done.stderr and "hint:" in done.stderr
+    counts = project.json("status", "--json", "--folder", str(small_disk))
+    assert counts["damaged_lines"] == 0
+    assert 0 < counts["counts"]["done"] < 100
+    finished = counts["counts"]["done"]
+    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
+    project.run("run", "--folder", str(small_disk))
+    counts = project.json("status", "--json", "--folder", str(small_disk))
+    assert counts["counts"]["done"] == 100
+    rows = project.json("results", "--json", "--folder", str(small_disk))
+    assert sum(row["attempts"] for row in rows) <= 100 + 2 * 2, f"of {finished} finished ones some ran again"
+
+
+def test_full_disk_before_anything_is_written(project: Project, small_disk: Path) -> None:
+    with (small_disk / "ballast").open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    project.write("study.yaml", "command: 'true {n}'\nparameters:\n  n: [1, 2]\n")
+    done = project.run("run", "--folder", str(small_disk), code=2)
+    assert "no room left" in done.stderr
+
+
+def test_torn_last_line_and_newer_version(project: Project) -> None:
+    project.write("study.yaml", "command: 'true {n}'\nparameters:\n  n: [1, 2, 3, 4]\n")
+    project.run("run")
+    journal = next((project.study_folder() / "journal").glob("*.jsonl"))
+    whole = journal.read_bytes()
+    last_end = whole.rstrip(b"\n").rfind(b'{"e":"end"')
+    journal.write_bytes(whole[: last_end + 20])
+    assert project.counts()["done"] == 3
+    project.run("run")
+    assert project.counts() == {"done": 4}
+    header = json.loads(whole.splitlines()[0])
+    journal.write_text(json.dumps({**header, "v": 99}) + "\n")
+    for verb in ("status", "results", "run"):
+        done = project.run(verb, code=2)
+        assert "99" in done.stderr and "upgrade" in done.stderr
+
+
+def test_read_only_folder(project: Project) -> None:
+    if os.getuid() == 0:
+        folder = Path("/proc/windlass")  # root may write everywhere else
+    else:
+        folder = project.folder / "locked"
+        folder.mkdir(mode=0o500)
+    project.write("study.yaml", "command: 'true {n}'\nparameters:\n  n: [1]\n")
+    done = project.run("run", "--folder", str(folder), code=2)
+    assert str(folder) in done.stderr and "Traceback" not in done.stderr
