@@ -204,7 +204,7 @@ def summary(folded: Folded) -> tuple[Any, ...]:
     return folded.trials, folded.agents, sorted(folded.notes, key=repr), folded.malformed
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(written=journals, data=st.data())
 def test_order_of_files_and_splits_of_reads_do_not_matter(written: dict[str, list[Event]], data: st.DataObject) -> None:
     folded, left = Folded(), {writer: list(journal) for writer, journal in written.items()}

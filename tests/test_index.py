@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from tests.test_fold import Event, fold, journals
 from windlass.collect import absorb, cache
 from windlass.collect import index as index_module
 from windlass.collect.index import StudyIndex
-from windlass.errors import InputError
+from windlass.errors import FolderError, InputError
 from windlass.journal.read import JournalVersionError
 from windlass.paths import StudyPaths
 from windlass.states import State
@@ -122,6 +123,17 @@ def test_small_journals_leave_nothing_on_disk(study: StudyPaths, local_disk: Pat
     index = look(study)
     assert (index.cache_path, os.listdir(local_disk)) == (None, [])
     assert index.counts(12) == {**dict.fromkeys(State, 0), State.DONE: 10, State.WAITING: 2}
+
+
+def test_journals_that_grow_large_move_to_disk(study: StudyPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "MEMORY_BELOW_BYTES", 10_000)
+    write(study, "a", finished(0, 10))
+    index = look(study)
+    assert index.cache_path is None
+    write(study, "a", finished(10, 500))
+    index.refresh()
+    assert index.cache_path is not None
+    assert index.counts(500)[State.DONE] == 500
 
 
 def test_twenty_thousand_trials(study: StudyPaths) -> None:
@@ -307,6 +319,53 @@ def test_a_range_over_very_many_trials(study: StudyPaths, monkeypatch: pytest.Mo
     counts = look(study).counts(3000)
     expected = {State.DONE: 10, State.CANCELLED: 890 + 400, State.WAITING: 3000 - 10 - 890 - 400}
     assert counts == {**dict.fromkeys(State, 0), **expected}
+
+
+_KILLED = """
+import os, signal, sys, windlass.collect.index as module
+from windlass.paths import StudyPaths
+module.MEMORY_BELOW_BYTES = 0
+index = module.StudyIndex(StudyPaths(sys.argv[1]))
+index._cache.connection.execute("PRAGMA cache_size = 5")  # so that half a transaction reaches the file
+module.absorb.bump_generation = lambda connection: os.kill(os.getpid(), signal.SIGKILL)
+index.refresh()
+"""
+
+
+def test_a_process_killed_in_the_midst_of_writing_spoils_nothing(study: StudyPaths, on_disk: None) -> None:
+    write(study, "a", finished(0, 100))
+    path = look(study).cache_path
+    assert path is not None
+    size = os.path.getsize(path)
+    write(study, "a", finished(100, 5000))
+    killed = subprocess.run([sys.executable, "-c", _KILLED, study.folder], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert os.path.getsize(path) > size and os.path.exists(path + "-journal"), "nothing was left half done"
+    index = look(study)
+    assert (index.cache_path, index.counts(5000)[State.DONE]) == (path, 5000)
+    assert sum(1 for _ in index.records()) == 5000
+
+
+def test_indexes_that_nobody_looks_at_are_removed(study: StudyPaths, on_disk: None, tmp_path: Path) -> None:
+    write(study, "a", finished(0, 3))
+    path = look(study).cache_path
+    assert path is not None
+    other = StudyPaths(str(tmp_path / "other"))
+    os.makedirs(other.journal)
+    look(other)
+    assert os.path.exists(path)
+    os.utime(path, (1.0, 1.0))
+    another = StudyPaths(str(tmp_path / "another"))
+    os.makedirs(another.journal)
+    look(another)
+    assert not os.path.exists(path)
+    assert look(study).counts(3)[State.DONE] == 3
+
+
+def test_a_journal_that_cannot_be_read_is_named(study: StudyPaths) -> None:
+    os.makedirs(study.journal_of("a"))
+    with pytest.raises(FolderError, match="journal: Is a directory"):
+        look(study)
 
 
 _LOOK = """

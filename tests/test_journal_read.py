@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.errors import WindlassError
@@ -54,6 +54,7 @@ def test_a_torn_last_line_waits_for_its_rest_at_every_byte(tmp_path: Path) -> No
         assert (reader.damaged, reader.restarted, reader.read()) == (0, False, [])
 
 
+@settings(deadline=None)
 @given(cuts=st.lists(st.integers(0, 400)), limit=st.integers(1, 200))
 def test_reads_of_any_size_give_the_same_events(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], limit: int

@@ -48,7 +48,7 @@ def test_a_shell_reads_the_same_text(values: list[str]) -> None:
 
 
 def test_a_real_shell_reads_the_same_text() -> None:
-    value = "a'b \"c\" $HOME `id` \\ * \n ü;|"
+    value = 'a\'b "c" $HOME `id` \\ * \n ü;|'
     line = filled_shell("printf %s {x}", {"x": value})
     assert subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout == value
 

@@ -42,6 +42,7 @@ def test_plain(value: Any, text: str) -> None:
         ("/data/x.y-z", "/data/x.y-z"),
         ("a,b", "'a,b'"),
         ("it's", r"'it\'s'"),
+        ("é", "'é'"),
         ("true", "'true'"),
         ("12", "'12'"),
         ("", "''"),
@@ -50,7 +51,7 @@ def test_plain(value: Any, text: str) -> None:
         (None, "null"),
         (LR, "1e-3"),
         ([1, 2, "a b"], "[1,2,'a b']"),
-        ({"k": 1}, "{k:1}"),
+        ({"k": 1, "a b": "c"}, r"{k:1,a\ b:c}"),
     ],
 )
 def test_hydra(value: Any, text: str) -> None:
@@ -79,7 +80,7 @@ def test_fire_literals_evaluate_to_the_value() -> None:
     assert ast.literal_eval(render_fire(value)) == value
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner)))
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 def test_json_is_json(value: Any) -> None:
     assert json.loads(render_json(value)) == value
 

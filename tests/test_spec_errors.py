@@ -11,9 +11,10 @@ from windlass.errors import InputError
 from windlass.spec import Overrides, load_study, study_from_command
 
 HEAD = "command: python train.py {args}\n"
+NOTHING = Overrides()
 
 
-def problems(tmp_path: Path, text: str | bytes, overrides: Overrides = Overrides(), name: str = "study.yaml") -> str:
+def problems(tmp_path: Path, text: str | bytes, overrides: Overrides = NOTHING, name: str = "study.yaml") -> str:
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError) as caught:
@@ -98,6 +99,7 @@ def test_all_problems_of_a_bad_file_at_once(tmp_path: Path) -> None:
         ("command: [a, {b: 1}]\n", "study.yaml:1:14: command: each word of a command must be text, not a mapping"),
         ("command: python 'a\n", "study.yaml:1:10: the command ends inside a quote"),
         ("command: a {args}b\nparameters: {x: 1}\n", "{args} becomes several words and must stand alone"),
+        ("command: |\n  python a.py\n  python b.py\n", "study.yaml:1:10: the command has several lines"),
         ("command: a {seed}\n", "hint: add seeds: 5."),
         ("command: a\nseeds: 5\n", "study.yaml:2:1: no command uses the seed\n  hint: command: a --seed {seed}"),
         ("command: a\nstages: {t: b}\n", "study.yaml:1:1: command and stages exclude each other"),
@@ -135,7 +137,10 @@ def test_files_and_commands(tmp_path: Path, text: str | bytes, expected: str) ->
         ("parameters: {a: {min: x, max: 1}}", "min of a must be a number, not 'x'"),
         ("parameters: {a: {min: 0, max: 1.5}}", "a grid cannot list the values of a (uniform)\n  hint: method: random"),
         ("parameters: {a: {values: [1, 2], probabilities: [0.5, 0.6]}}", "must be 2 numbers that add up to 1"),
-        ("parameters: {a: {values: [1, 2], probabilities: [0.5, 0.5]}}", "probabilities of a have no meaning in a grid"),
+        (
+            "parameters: {a: {values: [1, 2], probabilities: [0.5, 0.5]}}",
+            "probabilities of a have no meaning in a grid",
+        ),
         (
             "method: random\ntrials: 2\nparameters: {a: {distribution: log_uniform, min: 1, max: 1e4}}",
             "hint: distribution: log_uniform_values",
@@ -166,7 +171,7 @@ def test_files_and_commands(tmp_path: Path, text: str | bytes, expected: str) ->
         ),
         ("method: list\nparameters: {a: 1}", "method list takes a list of mappings as parameters"),
         ("method: grid\nparameters: [{a: 1}]", "hint: method: list"),
-        ("parameters: [{a: 1}, {a: 1.0e0}, {a: 1}]", "study.yaml:2:35: this row is the same as row 1"),
+        ("parameters: [{a: 1}, {a: 1.0e0}, {a: 1}]", "study.yaml:2:34: this row is the same as row 1"),
     ],
 )
 def test_parameters(tmp_path: Path, text: str, expected: str) -> None:
@@ -181,6 +186,7 @@ def test_parameters(tmp_path: Path, text: str, expected: str) -> None:
         ("shell: 1", "shell: this must be true or false, not a number"),
         ("args: '--k'", "'--k' is not one of --k v, --k=v, k=v, fire"),
         ("seeds: [1, 2, 1]", "the seed 1 stands here twice"),
+        ("seeds: 1..9999999", "these are more than 1,000,000 seeds"),
         ("seeds: []", "there is no seed in this"),
         ("metric: {goal: minimize}", "metric must be a name, or a mapping with name and goal"),
         ("metric: {name: a, goal: best}", "study.yaml:2:25: metric: the goal 'best' is neither minimize nor maximize"),

@@ -358,7 +358,7 @@ class WarmServer:
         except OSError:
             lines = []
         said = [line for line in lines if line.strip()]
-        code = self._process.poll() if self._process else None
+        code = self._end_process()
         return said[-1] if said else f"the warm server ended (exit code {code})"
 
     def close(self) -> None:
@@ -372,13 +372,19 @@ class WarmServer:
         if self._first_words >= 0:
             os.close(self._first_words)
             self._first_words = -1
-        if self._process is not None:
-            try:
-                self._process.wait(1)
-            except subprocess.TimeoutExpired:  # in the middle of an import
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+        self._end_process()
+
+    def _end_process(self) -> Optional[int]:
+        """Its exit code, once the socket is closed at one end or the other."""
+        if self._process is None:
+            return None
+        try:
+            code = self._process.wait(1)
+        except subprocess.TimeoutExpired:  # in the middle of an import
+            self._process.kill()
+            code = self._process.wait()
+        self._process = None
+        return code
 
     # What was learned
 

@@ -192,14 +192,24 @@ def _exit_code(error: BaseException) -> int:
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     if sys.version_info >= (3, 12):
         sys.last_exc = error
-    try:
-        sys.excepthook(type(error), error, trace)
-    except BaseException as second:
-        print("Error in sys.excepthook:", file=sys.stderr)
-        sys.__excepthook__(type(second), second, second.__traceback__)
-        print("\nOriginal exception was:", file=sys.stderr)
-        sys.__excepthook__(type(error), error, trace)
+    _call_hook(error)
     return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _call_hook(error: BaseException) -> None:
+    failure = None
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException as raised:
+        failure = raised
+    if failure is not None:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        failure.__context__ = None
+        trace = failure.__traceback__
+        failure.__traceback__ = trace.tb_next if trace is not None else None
+        sys.__excepthook__(type(failure), failure, failure.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 def _finish(code: int, inheritance: Inheritance) -> NoReturn:
@@ -255,6 +265,7 @@ def _clear_modules(names: list[str]) -> None:
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
             setattr(sys, name, None)
+    gc.collect()  # also puts objects in the order of who holds whom: a file's text layer goes before its bytes
     roots = library_roots()
     alive = []
     for name in ["__main__", *names]:

@@ -16,6 +16,7 @@ from windlass.paths import StudyPaths
 SCHEMA_VERSION = 1
 MEMORY_BELOW_BYTES = 4 << 20  # so little is read anew faster than a file is worth
 _BUSY_S = 60.0
+_KEPT_S = 30 * 86400.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS journal (
@@ -83,13 +84,26 @@ def _open_new(folder: str, stem: str) -> Cache:
         cache = Cache(_open_file(path), path)
     except sqlite3.Error:
         return open_memory()
-    for name in old_names:
+    for name in [*old_names, *_unused_names(folder)]:
         for suffix in ("", "-journal"):
             try:
                 os.unlink(os.path.join(folder, name + suffix))
             except OSError:
                 pass
     return cache
+
+
+def _unused_names(folder: str) -> list[str]:
+    """Indexes that nobody has looked at for long, of studies that may be gone."""
+    unused = []
+    for name in _names(folder, ""):
+        try:
+            status = os.lstat(os.path.join(folder, name))
+        except OSError:
+            continue
+        if max(status.st_mtime, status.st_atime) < time.time() - _KEPT_S:
+            unused.append(name)
+    return unused
 
 
 def _open_file(path: str) -> sqlite3.Connection:

@@ -14,6 +14,7 @@ from windlass.claims.ranges import Range, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import best_numbers
 from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
+from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, Note, TrialRecord
 from windlass.journal.read import journal_files, writer_of
 from windlass.paths import StudyPaths
@@ -31,8 +32,8 @@ class StudyIndex:
 
     def __init__(self, paths: StudyPaths) -> None:
         self._paths = paths
-        small = sum(self._sizes().values()) < MEMORY_BELOW_BYTES
-        self._cache = open_memory() if small else open_cache(paths)
+        self._small = sum(self._sizes().values()) < MEMORY_BELOW_BYTES
+        self._cache = open_memory() if self._small else open_cache(paths)
 
     def close(self) -> None:
         self._cache.connection.close()
@@ -43,9 +44,18 @@ class StudyIndex:
         return self._cache.path
 
     def refresh(self) -> None:
-        """Read what is new in each journal. Raises JournalVersionError for one of a newer version."""
-        sizes = self._sizes()
-        if self._cache.path is None and sum(sizes.values()) >= 4 * MEMORY_BELOW_BYTES:
+        """Read what is new in each journal.
+
+        Raises FolderError for one that cannot be read, JournalVersionError for one of a newer version.
+        """
+        try:
+            self._refresh(self._sizes())
+        except OSError as error:
+            raise FolderError(f"{error.filename or self._paths.journal}: {error.strerror or error}") from error
+
+    def _refresh(self, sizes: dict[str, int]) -> None:
+        if self._small and sum(sizes.values()) >= 4 * MEMORY_BELOW_BYTES:
+            self._small = False
             self.close()
             self._cache = open_cache(self._paths)
         try:

@@ -12,7 +12,7 @@ from typing import Any
 from windlass.model import ArgsFormat, Written
 
 _JSON_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
-_HYDRA_BARE = re.compile(r"[^\W\d][\w./+@%-]*|/[\w./+@%-]*")
+_HYDRA_BARE = re.compile(r"[A-Za-z_/][\w./+@%-]*", re.ASCII)
 _HYDRA_WORDS = frozenset({"true", "false", "null", "nan", "inf"})
 
 
@@ -40,6 +40,7 @@ class _Notation:
     false: str
     none: str
     string: Callable[[str], str]
+    key: Callable[[str], str]
     comma: str
     colon: str
 
@@ -57,9 +58,14 @@ def _hydra_string(text: str) -> str:
     return f"'{escaped}{escaped[-1] * trailing if trailing else ''}'"
 
 
-_JSON = _Notation("true", "false", "null", _json_string, ", ", ": ")
-_HYDRA = _Notation("true", "false", "null", _hydra_string, ",", ":")
-_PYTHON = _Notation("True", "False", "None", repr, ",", ":")
+def _hydra_key(text: str) -> str:
+    """Hydra takes no quotes around keys, only backslashes in them."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
+
+
+_JSON = _Notation("true", "false", "null", _json_string, _json_string, ", ", ": ")
+_HYDRA = _Notation("true", "false", "null", _hydra_string, _hydra_key, ",", ":")
+_PYTHON = _Notation("True", "False", "None", repr, repr, ",", ":")
 
 
 def _render_in(value: Any, notation: _Notation) -> str:
@@ -70,7 +76,7 @@ def _render_in(value: Any, notation: _Notation) -> str:
     if isinstance(value, str):
         return notation.string(value)
     if isinstance(value, Mapping):
-        keys = (notation.string(str(key)) for key in value)
+        keys = (notation.key(str(key)) for key in value)
         items = (_render_in(item, notation) for item in value.values())
         return "{" + notation.comma.join(map(notation.colon.join, zip(keys, items, strict=True))) + "}"
     if isinstance(value, (list, tuple)):

@@ -101,6 +101,9 @@ class _Builder:
         if operator is not None:
             message = f"{operator} means something only to a shell, and no shell is involved"
             self._problems.add(path, message, f"shell: true, or '{operator}' in quotes to pass it to the program")
+        if any(word.on_new_line for word in words):
+            message = "the command has several lines, and no shell is involved"
+            self._problems.add(path, message, "end a line that goes on with a backslash, or use stages, or shell: true")
         if not words:
             self._problems.add(path, "the command is empty", "command: python train.py {args}")
         return tuple(word.text for word in words)

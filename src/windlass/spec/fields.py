@@ -22,8 +22,7 @@ ARGS_FORMATS = ("--k v", "--k=v", "k=v", "fire")
 _GOALS = {"minimize": "minimize", "min": "minimize", "maximize": "maximize", "max": "maximize"}
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|SECRET_?KEY|ACCESS_?KEY)($|_)", re.IGNORECASE)
 _RANGE = re.compile(r"(-?\d+)\s*\.\.\s*(-?\d+)")
-# More than anybody means; a range is expanded in memory.
-_MOST_SEEDS = 10_000_000
+_MOST_SEEDS = 1_000_000  # they are kept in memory
 
 
 def wrong(message: str, hint: str = "", at: tuple[str | int, ...] = ()) -> PydanticCustomError:
@@ -190,6 +189,8 @@ def check_seeds(value: Any) -> tuple[int, ...]:
     found = _seed_numbers(value)
     if not found:
         raise wrong("there is no seed in this", "seeds: 5")
+    if len(found) > _MOST_SEEDS:
+        raise wrong(f"these are more than {_MOST_SEEDS:,} seeds", "seeds: 5")
     met: set[int] = set()
     for seed in found:
         if seed in met:
@@ -200,7 +201,7 @@ def check_seeds(value: Any) -> tuple[int, ...]:
 
 def _seed_numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
-        return tuple(range(1, min(value, _MOST_SEEDS) + 1))
+        return tuple(range(1, min(value, _MOST_SEEDS + 1) + 1))
     if isinstance(value, str):
         match = _RANGE.fullmatch(value.strip())
         if match:

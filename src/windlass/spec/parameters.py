@@ -103,7 +103,7 @@ class _Reader:
         if not members:
             self._problems.add(path, f"the parameter {name} has no values", f"{name}: {{values: [1, 2]}}", key=True)
             return [Placed(Parameter(name), path)]
-        if NUMBER_KEYS.issuperset(members):
+        if NUMBER_KEYS.issuperset(members) and ("mu" in members or "sigma" in members):
             message = f"{name} has {' and '.join(members)}, but no distribution"
             self._problems.add(path, message, f"{name}: {{distribution: normal, …}}", key=True)
             return [Placed(Parameter(name), path)]

@@ -12,6 +12,7 @@ class Word:
     text: str
     quoted: bool  # any part of it stood in quotes or behind a backslash
     position: int  # of its first character
+    on_new_line: bool = False  # a line break that no backslash takes away stands before it
 
 
 class UnclosedQuoteError(ValueError):
@@ -37,22 +38,27 @@ class _Splitter:
     def words(self) -> list[Word]:
         found: list[Word] = []
         while True:
-            self._skip_space()
+            start = self._position
+            broken = self._skip_space() and start > 0
             if not self._peek() or (self._comments and self._peek() == "#"):
                 return found
-            found.append(self._word())
+            found.append(self._word(broken))
 
     def _peek(self) -> str:
         return self._text[self._position : self._position + 1]
 
-    def _skip_space(self) -> None:
+    def _skip_space(self) -> bool:
+        """Whether there was a line break in it."""
+        broken = False
         while self._peek() and (self._peek() in " \t\r\n" or self._at_continuation()):
+            broken = broken or self._peek() == "\n"
             self._position += 2 if self._at_continuation() else 1
+        return broken
 
     def _at_continuation(self) -> bool:
         return self._text.startswith("\\\n", self._position)
 
-    def _word(self) -> Word:
+    def _word(self, on_new_line: bool) -> Word:
         start, parts, quoted = self._position, [], False
         while (character := self._peek()) and character not in " \t\r\n":
             if character in "'\"":
@@ -70,7 +76,7 @@ class _Splitter:
             else:
                 parts.append(character)
                 self._position += 1
-        return Word("".join(parts), quoted, start)
+        return Word("".join(parts), quoted, start, on_new_line)
 
     def _quoted(self, quote: str) -> str:
         opened = self._position
