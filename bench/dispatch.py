@@ -56,7 +56,10 @@ def main() -> None:
 
 def peers(folder: Path, trials: int, base: float) -> None:
     tasks = make_study(folder, "peers", trials)
-    words = {"xargs -P2": f"xargs -P2 -n1 -I{{}} {PROGRAM} < {tasks}", "GNU parallel --joblog": f"parallel -j2 --joblog {folder}/jl < {tasks}"}
+    words = {
+        "xargs -P2": f"xargs -P2 -n1 -I{{}} {PROGRAM} < {tasks}",
+        "GNU parallel --joblog": f"parallel -j2 --joblog {folder}/jl < {tasks}",
+    }
     for name, text in words.items():
         if shutil.which(name.split()[0]):
             report(f"{name} against the floor", f"{base / timed(['sh', '-c', text]):.2f}", "–")

@@ -19,7 +19,11 @@ def main() -> None:
             tasks = folder / f"n{trials}.txt"
             tasks.write_text("/bin/true\n" * trials)
             timed(windlass("run", str(tasks), "--quiet", "--folder", str(folder / "studies")))
-            report(f"files for {trials:,} trials on one agent", str(count_files(folder / "studies" / tasks.stem)), "at most 30")
+            report(
+                f"files for {trials:,} trials on one agent",
+                str(count_files(folder / "studies" / tasks.stem)),
+                "at most 30",
+            )
     click = modules("import click")
     status = modules("import windlass.cli, windlass.cli.status")
     report("modules imported: status / click", f"{len(status)} / {len(click)}", "ratio below 2")

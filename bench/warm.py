@@ -59,12 +59,13 @@ def run_warm(script: str, trials: int, env: dict[str, str], folder: str) -> tupl
     server.start()
     poll = select.poll()
     poll.register(server, select.POLLIN)
-    files = [tempfile.TemporaryFile() for _ in range(trials)]
+    paths = [os.path.join(folder, f"{number}.out") for number in range(trials)]
     asked = ended = 0
     while ended < trials:
         while asked < trials and asked - ended < IN_FLIGHT:
             command = python_command([sys.executable, script, str(asked)], env, folder)
-            server.spawn(asked, command, env, files[asked].fileno(), 2)
+            with open(paths[asked], "wb") as file:
+                server.spawn(asked, command, env, file.fileno(), 2)
             asked += 1
         poll.poll()
         for event in server.read():
@@ -78,9 +79,7 @@ def run_warm(script: str, trials: int, env: dict[str, str], folder: str) -> tupl
                 ended += 1
     duration_s = time.monotonic() - start
     server.close()
-    for file in files:
-        file.seek(0)
-    return duration_s, [file.read() for file in files]
+    return duration_s, [Path(path).read_bytes() for path in paths]
 
 
 def main() -> int:
@@ -91,13 +90,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         script = os.path.join(folder, "train.py")
         Path(script).write_text(SCRIPT)
-        subprocess.run([sys.executable, script, "0"], env=env, stdout=subprocess.DEVNULL, check=True)  # fill the page cache
+        subprocess.run(
+            [sys.executable, script, "0"], env=env, stdout=subprocess.DEVNULL, check=True
+        )  # fill the page cache
         warm_s, warm_outputs = run_warm(script, trials, env, folder)
         cold_s, cold_outputs = run_cold(script, trials, env)
     if warm_outputs != cold_outputs:
         sys.exit("warm and cold trials printed different things")
     ratio = cold_s / warm_s
-    print(f"{trials} trials, {IN_FLIGHT} at a time: cold {cold_s:.2f} s, warm {warm_s:.2f} s, ratio {ratio:.1f} (goal {GOAL})")
+    print(
+        f"{trials} trials, {IN_FLIGHT} at a time: cold {cold_s:.2f} s, warm {warm_s:.2f} s, ratio {ratio:.1f} (goal {GOAL})"
+    )
     return 0 if ratio >= GOAL else 1
 
 

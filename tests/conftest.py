@@ -19,7 +19,9 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))}
+        self.env = {
+            key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))
+        }
         self.env["XDG_CONFIG_HOME"] = str(folder / "config")
 
     def write(self, name: str, text: str) -> Path:
@@ -82,7 +84,7 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    folder = tmp_path / "it's a \"project\" né"
+    folder = tmp_path / 'it\'s a "project" né'
     folder.mkdir()
     yield Project(folder)
 

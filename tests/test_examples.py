@@ -70,9 +70,7 @@ def test_metrics_are_what_the_scripts_log() -> None:
 
 def test_no_example_is_missing_here_or_in_the_readme() -> None:
     found = {
-        str(path.relative_to(EXAMPLES))
-        for path in EXAMPLES.rglob("*")
-        if path.suffix in (".yaml", ".txt", ".toml")
+        str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in (".yaml", ".txt", ".toml")
     }
     assert found == set(STUDIES)
     readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
@@ -117,9 +115,7 @@ class TestCartPole:
 
 @pytest.mark.parametrize("script", ["value.py", "cartpole.py"])
 def test_without_windlass_a_script_says_what_to_install(script: str) -> None:
-    start = (
-        f"import runpy, sys; sys.modules['windlass'] = None; runpy.run_path('{script}', run_name='__main__')"
-    )
+    start = f"import runpy, sys; sys.modules['windlass'] = None; runpy.run_path('{script}', run_name='__main__')"
     ended = python("-c", start)
     assert ended.returncode == 1
     assert "pip install windlass" in ended.stderr

@@ -47,9 +47,7 @@ def argparse_parser(**options: Any) -> argparse.ArgumentParser:
     parser.add_argument("--epochs", type=int, default=10, help="passes over the data")
     parser.add_argument("--num-workers", type=int, default=4, help="processes that load data")
     parser.add_argument("--output-dir", required=True, help="where results go")
-    parser.add_argument(
-        "--a-very-long-name-for-an-option", type=float, default=0.5, help="a long story " * 12
-    )
+    parser.add_argument("--a-very-long-name-for-an-option", type=float, default=0.5, help="a long story " * 12)
     parser.add_argument("--seed", type=int, default=0, help="of all random numbers")
     return parser
 
@@ -60,10 +58,7 @@ WITHOUT_DEFAULTS = argparse_parser().format_help()
 
 class TestArgparse:
     def test_defaults_and_kinds(self) -> None:
-        found = {
-            name: (option.flag, option.default, option.kind)
-            for name, option in by_name(WITH_DEFAULTS).items()
-        }
+        found = {name: (option.flag, option.default, option.kind) for name, option in by_name(WITH_DEFAULTS).items()}
         assert found == {
             "lr": ("--lr", "0.0003", "float"),
             "batch_size": ("--batch-size", "64", "int"),
@@ -84,10 +79,7 @@ class TestArgparse:
     def test_without_defaults_the_name_decides(self) -> None:
         options = by_name(WITHOUT_DEFAULTS)
         assert {option.default for option in options.values()} == {None}
-        kinds = {
-            name: options[name].kind
-            for name in ("lr", "batch_size", "gamma", "seed", "output_dir", "verbose")
-        }
+        kinds = {name: options[name].kind for name in ("lr", "batch_size", "gamma", "seed", "output_dir", "verbose")}
         assert kinds == {
             "lr": "float",
             "batch_size": "int",
@@ -111,13 +103,9 @@ class TestArgparse:
     def test_any_width(self, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", columns)
         text = argparse_parser(formatter_class=argparse.ArgumentDefaultsHelpFormatter).format_help()
-        facts = {
-            name: (option.flag, option.default, option.choices) for name, option in by_name(text).items()
-        }
+        facts = {name: (option.flag, option.default, option.choices) for name, option in by_name(text).items()}
         expected = by_name(WITH_DEFAULTS)
-        assert facts == {
-            name: (option.flag, option.default, option.choices) for name, option in expected.items()
-        }
+        assert facts == {name: (option.flag, option.default, option.choices) for name, option in expected.items()}
 
     @pytest.mark.parametrize(
         ("written", "default"),
@@ -369,9 +357,7 @@ class TestStudy:
         file = tmp_path / "study.yaml"
         file.write_text(render_study("train.py", parse_help(text), ["python"]), encoding="utf-8")
         study = load_study(str(file))
-        assert {parameter.name for parameter in study.space.parameters} == set(
-            read(file.read_text())["parameters"]
-        )
+        assert {parameter.name for parameter in study.space.parameters} == set(read(file.read_text())["parameters"])
 
     def test_every_commented_parameter_can_be_uncommented(self) -> None:
         written = render_study("train.py", parse_help(WITH_DEFAULTS), ["python"])
@@ -423,9 +409,7 @@ class TestStudy:
         study = read(render_study("x.py", [option], ["python"]))
         assert study["parameters"] == {"mode": [choice, "other"]}
 
-    @pytest.mark.parametrize(
-        "name", ["num_workers", "device", "gpu_id", "max_steps", "log_dir", "port", "args"]
-    )
+    @pytest.mark.parametrize("name", ["num_workers", "device", "gpu_id", "max_steps", "log_dir", "port", "args"])
     def test_what_is_no_hyper_parameter_is_not_swept(self, name: str) -> None:
         option = HelpOption(name, f"--{name}", "4", (), "int", "")
         assert "parameters" not in read(render_study("x.py", [option], ["python"]))

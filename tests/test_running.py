@@ -1,4 +1,4 @@
-"""Trials as users write them, run by the real agent: environment, limits, retries, stages, interrupts, rude behaviour."""
+"""Trials as users write them, run by the real agent: environment, limits, retries, interrupts, rude behaviour."""
 
 from __future__ import annotations
 
@@ -74,7 +74,12 @@ def test_gpus_are_dealt_out(project: Project) -> None:
 
 
 def test_fractions_of_a_gpu_share_it(project: Project) -> None:
-    script(project, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", parameters={"n": [1, 2, 3, 4]}, needs={"gpus": 0.5, "cpus": 0.1})
+    script(
+        project,
+        "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])",
+        parameters={"n": [1, 2, 3, 4]},
+        needs={"gpus": 0.5, "cpus": 0.1},
+    )
     project.env["CUDA_VISIBLE_DEVICES"] = "7"
     assert project.json("plan", "--json")["slots"] == 2
     project.run("run")
@@ -152,7 +157,11 @@ parameters: {{code: [0, 4]}}
 
 
 def test_again_runs_what_is_missing_or_failed(project: Project) -> None:
-    script(project, "import os, sys; sys.exit(sys.argv[1] == '2' and not os.path.exists('mended'))", parameters={"n": [1, 2]})
+    script(
+        project,
+        "import os, sys; sys.exit(sys.argv[1] == '2' and not os.path.exists('mended'))",
+        parameters={"n": [1, 2]},
+    )
     project.run("run", code=1)
     project.write("mended", "")
     project.run("run")
@@ -202,13 +211,18 @@ if __name__ == "__main__":
     journal = next((project.study_folder() / "journal").glob("*.jsonl")).read_text().splitlines()
     end = next(json.loads(line) for line in journal if '"e":"end"' in line)
     assert {name: count for name, (_, _, _, count) in end["m"].items()} == {
-        **{f"loss{k}": 200 for k in range(5)}, "other": 1, "a/b": 1, "nothing": 1,
+        **{f"loss{k}": 200 for k in range(5)},
+        "other": 1,
+        "a/b": 1,
+        "nothing": 1,
     }
     assert end["m"]["loss3"] == [199.0, 0.0, 199.0, 200] and end["m"]["nothing"][0] == "nan"
 
 
 def test_log_outside_a_trial_does_nothing(project: Project) -> None:
-    done = subprocess.run([sys.executable, "-c", "import windlass; windlass.log(step=1, loss='x')"], env=project.env, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import windlass; windlass.log(step=1, loss='x')"], env=project.env, check=True
+    )
     assert done.returncode == 0
 
 
@@ -258,7 +272,12 @@ def test_not_a_number(project: Project, on_nan: str) -> None:
 
 
 def test_ctrl_c_once_lets_running_trials_end(project: Project) -> None:
-    script(project, "import sys, time; open('began' + sys.argv[1], 'w'); time.sleep(1.5)", parameters={"n": list(range(6))}, slots=2)
+    script(
+        project,
+        "import sys, time; open('began' + sys.argv[1], 'w'); time.sleep(1.5)",
+        parameters={"n": list(range(6))},
+        slots=2,
+    )
     run = project.start("run")
     wait_for(lambda: len(list(project.folder.glob("began*"))) == 2)
     run.send_signal(signal.SIGINT)
@@ -268,7 +287,12 @@ def test_ctrl_c_once_lets_running_trials_end(project: Project) -> None:
 
 
 def test_ctrl_c_twice_stops_them(project: Project) -> None:
-    script(project, "import sys, time; open('began' + sys.argv[1], 'w'); time.sleep(600)", parameters={"n": list(range(6))}, slots=2)
+    script(
+        project,
+        "import sys, time; open('began' + sys.argv[1], 'w'); time.sleep(600)",
+        parameters={"n": list(range(6))},
+        slots=2,
+    )
     run = project.start("run")
     wait_for(lambda: len(list(project.folder.glob("began*"))) == 2)
     run.send_signal(signal.SIGINT)
@@ -322,7 +346,9 @@ def test_output_limit_keeps_beginning_and_end(project: Project) -> None:
 def test_binary_output_and_no_newline(project: Project) -> None:
     script(project, "import sys; sys.stdout.buffer.write(bytes(range(256)) + b'no newline'); sys.stderr.write('error')")
     project.run("run")
-    done = subprocess.run(project.words("logs", "0"), cwd=project.folder, env=project.env, capture_output=True, check=True)
+    done = subprocess.run(
+        project.words("logs", "0"), cwd=project.folder, env=project.env, capture_output=True, check=True
+    )
     # What a carriage return (13) overwrote, back to the line's begin (10), is left out, as it would be on a screen.
     assert done.stdout == bytes(range(11)) + bytes(range(14, 256)) + b"no newline"
     assert done.stderr == b"error"
@@ -351,7 +377,12 @@ def test_logs_follow_a_running_trial(project: Project) -> None:
 
 
 def test_cancel_and_retry(project: Project) -> None:
-    script(project, "import os, sys, time\nopen('began' + sys.argv[1], 'w')\nif not os.path.exists('quick'): time.sleep(600)", parameters={"n": list(range(5))}, slots=2)
+    script(
+        project,
+        "import os, sys, time\nopen('began' + sys.argv[1], 'w')\nif not os.path.exists('quick'): time.sleep(600)",
+        parameters={"n": list(range(5))},
+        slots=2,
+    )
     run = project.start("run", "--quiet")
     wait_for(lambda: len(list(project.folder.glob("began*"))) == 2)
     assert "give more" not in project.run("cancel", "0", "4").stdout
@@ -381,9 +412,17 @@ def test_joblog(project: Project) -> None:
 
 
 def test_outputs_are_kept(project: Project) -> None:
-    script(project, "import sys; open(f'model-{sys.argv[1]}.npz', 'w').write(sys.argv[1])", parameters={"n": [1, 2]}, outputs=["model-{n}.npz"])
+    script(
+        project,
+        "import sys; open(f'model-{sys.argv[1]}.npz', 'w').write(sys.argv[1])",
+        parameters={"n": [1, 2]},
+        outputs=["model-{n}.npz"],
+    )
     project.run("run")
-    kept = sorted(path.relative_to(project.study_folder() / "outputs") for path in (project.study_folder() / "outputs").rglob("*.npz"))
+    kept = sorted(
+        path.relative_to(project.study_folder() / "outputs")
+        for path in (project.study_folder() / "outputs").rglob("*.npz")
+    )
     assert kept == sorted(Path(str(row["id"])) / f"model-{row['n']}.npz" for row in rows(project))
 
 
@@ -399,7 +438,9 @@ def test_settings_layers(project: Project) -> None:
 
 
 def test_a_hundred_thousand_trials_need_a_yes(project: Project) -> None:
-    project.write("study.yaml", f"command: 'true {{a}} {{b}}'\nparameters:\n  a: {list(range(400))}\n  b: {list(range(400))}\n")
+    project.write(
+        "study.yaml", f"command: 'true {{a}} {{b}}'\nparameters:\n  a: {list(range(400))}\n  b: {list(range(400))}\n"
+    )
     done = project.run("run", code=2)
     assert "160,000" in done.stderr and "--yes" in done.stderr
     assert not (project.folder / ".windlass").exists()

@@ -22,7 +22,11 @@ WITNESS = r"""
 record="$1"
 last=$(tail -n 1 "$record" 2>/dev/null)
 case "$last" in
-  "begin "*) pid=${last#begin }; if kill -0 "$pid" 2>/dev/null && grep -q witness "/proc/$pid/cmdline" 2>/dev/null; then echo "overlap $pid $$" >> "$record"; fi ;;
+  "begin "*)
+    pid=${last#begin }
+    if kill -0 "$pid" 2>/dev/null && grep -q witness "/proc/$pid/cmdline" 2>/dev/null; then
+      echo "overlap $pid $$" >> "$record"
+    fi ;;
 esac
 echo "begin $$" >> "$record"
 sleep 0.0$2
@@ -52,7 +56,11 @@ def agent_pids(folder: Path) -> list[int]:
             except OSError:
                 continue
             # The guard is a fork of the agent and looks the same; it has no launcher above it.
-            if any(word.endswith(b"agent.pyz") for word in words) and str(folder).encode() in b" ".join(words) and parent != 1:
+            if (
+                any(word.endswith(b"agent.pyz") for word in words)
+                and str(folder).encode() in b" ".join(words)
+                and parent != 1
+            ):
                 found.append(int(name))
     return found
 
@@ -112,7 +120,9 @@ def test_agent_and_guard_killed_together(project: Project) -> None:
     run = project.start("run", "--quiet")
     wait_for(lambda: len(list(records.iterdir())) >= 2)
     folder = project.study_folder()
-    agents = [pid for pid in processes_with("") if b"agent.pyz" in _cmdline(pid) and str(folder).encode() in _cmdline(pid)]
+    agents = [
+        pid for pid in processes_with("") if b"agent.pyz" in _cmdline(pid) and str(folder).encode() in _cmdline(pid)
+    ]
     assert len(agents) == 2
     run.kill()
     for pid in agents:

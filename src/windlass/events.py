@@ -3,8 +3,8 @@
 Every line is one JSON object with ``e`` (kind) and ``t`` (Unix time, seconds). The first line of a file is its header
 (``agent`` or ``client``) and carries ``v``, the version of the format.
 
-agent   {e,t,v,id,host,boot,pid,began,slots,cpus,gpus,version}   an agent is there; `boot`+`pid`+`began` name the process
-client  {e,t,v,id,host,boot,pid,began}                           the command line wrote this file
+agent   {e,t,v,id,host,machine,boot,pid,began,slots}   an agent is there; `boot`, `pid` and `began` name the process
+client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote this file
 start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
 end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,note}
                                it ended; `m` maps a metric to [last, min, max, count]; absent keys are unknown

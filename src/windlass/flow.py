@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from windlass.bundle.folder import Prepared, folder_error, prepare_folder
 from windlass.claims import ranges as rs
+from windlass.claims.client import ClientJournal, client_name
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
 from windlass.errors import AgentError, FolderError
-from windlass.journal.client import ClientJournal, client_name
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
 from windlass.model import Plan, Study
@@ -155,9 +155,7 @@ def _supervise(
             reporter.say(f"the agent was killed by signal {-code}; another one goes on")
 
 
-def _follow(
-    agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter, follower: Follower, total: int
-) -> int:
+def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter, follower: Follower, total: int) -> int:
     heard = 0
     pause_s = _POLL_S
     while True:

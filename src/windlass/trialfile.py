@@ -12,7 +12,8 @@ import base64
 import json
 import os
 import struct
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, Tuple
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
 
 from windlass.paths import StudyPaths
 
@@ -54,21 +55,21 @@ class TrialFile:
         begin, end = self._offset(first), self._offset(stop)
         return os.pread(self._lines, end - begin, begin)
 
-    def read(self, number: int) -> Dict[str, Any]:
+    def read(self, number: int) -> dict[str, Any]:
         line = self.read_bytes(number, number + 1)
         if not line:
             raise IndexError(number)
-        trial: Dict[str, Any] = json.loads(line)
+        trial: dict[str, Any] = json.loads(line)
         return trial
 
-    def iterate(self, first: int, stop: int, chunk: int = 2000) -> Iterator[Tuple[int, Dict[str, Any]]]:
+    def iterate(self, first: int, stop: int, chunk: int = 2000) -> Iterator[tuple[int, dict[str, Any]]]:
         """Trials `first` to `stop` - 1 with their numbers, a chunk in memory at a time."""
         for begin in range(first, stop, chunk):
             lines = self.read_bytes(begin, min(begin + chunk, stop)).splitlines()
             for number, line in enumerate(lines, begin):
                 yield number, json.loads(line)
 
-    def id_numbers(self, count: int) -> Iterator[Tuple[int, int]]:
+    def id_numbers(self, count: int) -> Iterator[tuple[int, int]]:
         """(number, id_number) of the first `count` trials."""
         with os.fdopen(os.dup(self._index), "rb") as index:
             index.seek(0)
@@ -79,7 +80,7 @@ class TrialFile:
                 yield number, int(_ENTRY.unpack(entry)[1])
 
 
-def append_trials(paths: StudyPaths, count: int, lines: Iterable[Tuple[str, bytes]]) -> int:
+def append_trials(paths: StudyPaths, count: int, lines: Iterable[tuple[str, bytes]]) -> int:
     """Add `(id, line)` pairs behind the first `count` trials and return the new count.
 
     Whatever stands behind them, from a writer that was killed, is cut off first.

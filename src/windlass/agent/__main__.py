@@ -72,7 +72,6 @@ def _live(
     warming = None
     if config.warm_mode != "off":
 
-
         def note(text: str) -> None:
             journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
 

@@ -110,7 +110,9 @@ class Spawner:
             (os.POSIX_SPAWN_DUP2, err, 2),
         ]
         program = self._find(words[0], env.get("PATH", os.defpath))
-        return os.posix_spawn(program, words, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED)
+        return os.posix_spawn(
+            program, words, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED
+        )
 
     def _find(self, program: str, path: str) -> str:
         if os.sep in program:

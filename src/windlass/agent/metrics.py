@@ -13,7 +13,9 @@ from windlass.journal.write import AppendFile
 _NUMBER = rb"([-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?))\b"
 # A tqdm bar: " 45%|####      | 450/1000 [00:01<00:02, 300it/s, loss=0.5]"
 _BAR = re.compile(rb"\|\s*(\d+)/(\d+) \[")
-_STEP = re.compile(rb"(?:^|[\s,{\[\"'])(?:global_step|step|epoch|iteration|iter|update)[\"']?\s*[=: ]\s*(\d+)", re.IGNORECASE)
+_STEP = re.compile(
+    rb"(?:^|[\s,{\[\"'])(?:global_step|step|epoch|iteration|iter|update)[\"']?\s*[=: ]\s*(\d+)", re.IGNORECASE
+)
 
 
 class MetricBook:
@@ -45,7 +47,7 @@ class MetricBook:
 
 
 class OutputPatterns:
-    """Finds metrics in lines of output: ``loss=0.12``, ``loss: 0.12``, ``{"loss": 0.12}``, bars of tqdm, own patterns."""
+    """Finds metrics in lines of output: ``loss=0.12``, ``loss: 0.12``, ``{"loss": 0.12}``, tqdm bars, own patterns."""
 
     def __init__(self, patterns: List[Tuple[str, Optional[str]]]) -> None:
         self._patterns = []
@@ -67,8 +69,8 @@ class OutputPatterns:
                     continue
         if not found:
             return found, None
-        match = _BAR.search(line) or _STEP.search(line)
-        return found, float(match.group(1)) if match else None
+        progress = _BAR.search(line) or _STEP.search(line)
+        return found, float(progress.group(1)) if progress else None
 
 
 class Curve:

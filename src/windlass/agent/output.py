@@ -1,18 +1,11 @@
-"""Keeps the output of all trials in one growing file, with an index that says who wrote what. Python 3.9.
-
-<agent>.log   the bytes, as they came (progress bars that redraw themselves are thinned out)
-<agent>.idx   32 bytes a piece: offset, time, length, trial number, attempt, stream (1 stdout, 2 stderr, 3 Windlass)
-"""
+"""Keeps the output of all trials in one growing file, with an index that says who wrote what. Python 3.9."""
 
 from __future__ import annotations
 
-import struct
 from typing import Callable, List, Optional
 
+from windlass.journal.pieces import PIECE
 from windlass.journal.write import AppendFile
-
-PIECE = struct.Struct("<QdIIIB3x")
-STDOUT, STDERR, OURS = 1, 2, 3
 
 _FLUSH_S = 0.1
 _FLUSH_BYTES = 256 * 1024
@@ -77,7 +70,9 @@ class OutputLog:
 class Stream:
     """One stream of one attempt on its way to the log."""
 
-    def __init__(self, log: OutputLog, number: int, attempt: int, kind: int, limit: int, reader: Optional[LineReader]) -> None:
+    def __init__(
+        self, log: OutputLog, number: int, attempt: int, kind: int, limit: int, reader: Optional[LineReader]
+    ) -> None:
         self._log = log
         self._number = number
         self._attempt = attempt

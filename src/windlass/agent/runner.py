@@ -1,4 +1,4 @@
-"""Runs trials in slots: starts them, reads what they print, limits their time, and records how they ended. Python 3.9."""
+"""Runs trials in slots: starts them, reads what they print, limits their time, records how they ended. Python 3.9."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from windlass.agent.child import (
 from windlass.agent.config import AgentConfig, Slot
 from windlass.agent.diagnose import refine_cause
 from windlass.agent.metrics import Message, MetricsFile, OutputPatterns
-from windlass.agent.output import OURS, STDERR, STDOUT, OutputLog, Stream
+from windlass.agent.output import OutputLog, Stream
 from windlass.agent.outputs import keep_outputs
 from windlass.agent.warming import Warming
 from windlass.claims.strays import end_strays
+from windlass.journal.pieces import OURS, STDERR, STDOUT
 from windlass.journal.write import JournalWriter
 from windlass.paths import StudyPaths
 from windlass.states import NEVER_RETRIED, Cause
@@ -184,7 +185,11 @@ class Runner:
     def _line_reader(self, attempt: Attempt) -> Callable[[bytes], None]:
         def read(line: bytes) -> None:
             found, step = self._patterns.read(line)
-            fresh = {name: value for name, value in found.items() if not attempt.book.logged or name not in attempt.book.values}
+            fresh = {
+                name: value
+                for name, value in found.items()
+                if not attempt.book.logged or name not in attempt.book.values
+            }
             if fresh:
                 self._record(attempt, time.time(), step, fresh)
 

@@ -12,9 +12,10 @@ import os
 import re
 import socket
 import subprocess
-import tempfile
 from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from windlass.agent.hidden_file import write_hidden_file
 
 # Where the interpreter starts; everything else is read from the two descriptors named behind it.
 _BOOTSTRAP = """\
@@ -90,7 +91,7 @@ class Learned(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The server has ended. Tokens without `Started` were not started; the rest run on, but nobody reports their end."""
+    """The server has ended. Tokens without `Started` were not started; others run on, and nobody reports their end."""
 
     reason: str
 
@@ -237,7 +238,7 @@ class WarmServer:
         words = [command.program, *command.flags, "-c", bootstrap]
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
-        config = _write_hidden_file(json.dumps(self._config(words)).encode())
+        config = write_hidden_file(json.dumps(self._config(words)).encode())
         self._first_words, output = os.pipe()
         os.set_blocking(self._first_words, False)
         try:
@@ -297,7 +298,7 @@ class WarmServer:
         """
         if not self.accepts(command):
             raise WarmRefused(f"{command.program} is not the interpreter of this server, or has other flags")
-        request = _write_hidden_file(render_request(command, env))
+        request = write_hidden_file(render_request(command, env))
         self._unsent.append((b"%d\n" % token, [request, os.dup(out_fd), os.dup(err_fd)]))
         self._flush()
 
@@ -437,16 +438,3 @@ def render_request(command: PythonCommand, env: Mapping[str, str]) -> bytes:
     counts = [str(len(command.flags)), str(len(command.arguments))]
     pairs = [f"{key}={value}" for key, value in env.items()]
     return b"\0".join(map(os.fsencode, [*head, *counts, *command.flags, *command.arguments, *pairs]))
-
-
-def _write_hidden_file(data: bytes) -> int:
-    """A descriptor of a file without a name. The size of an environment does not matter then."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("windlass")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor

@@ -107,7 +107,7 @@ def run_warm(request: Request, inheritance: Inheritance, board: Board | None) ->
     _forget_parent()
     _prepare_sys(request)
     if board is not None:
-        sys.meta_path.insert(0, Recorder(board))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, Recorder(board))
     if request.kind == "script":
         code = _execute_script(os.path.join(request.cwd, request.target))
     else:
@@ -144,18 +144,19 @@ def _prepare_sys(request: Request) -> None:
 
 def _fresh_main() -> types.ModuleType:
     main = types.ModuleType("__main__")
-    main.__dict__["__annotations__"] = {}
-    main.__dict__["__builtins__"] = builtins
+    main.__dict__.update(__annotations__={}, __builtins__=builtins)
     main.__loader__ = BuiltinImporter
     sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:  # multiprocessing's name for the same module
+        sys.modules["__mp_main__"] = main
     return main
 
 
 def _execute_script(path: str) -> int:
     main = _fresh_main()
+    main.__loader__ = SourceFileLoader("__main__", path)
     main.__file__ = path
     main.__dict__["__cached__"] = None
-    main.__loader__ = SourceFileLoader("__main__", path)
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -268,6 +269,7 @@ def _clear_modules(names: list[str]) -> None:
     gc.collect()  # also puts objects in the order of who holds whom: a file's text layer goes before its bytes
     roots = library_roots()
     alive = []
+    sys.modules.pop("__mp_main__", None)
     for name in ["__main__", *names]:
         spec = getattr(sys.modules.get(name), "__spec__", None)
         if name == "__main__" or spec is None or not is_library(spec, roots):

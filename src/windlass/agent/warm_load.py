@@ -1,4 +1,4 @@
-"""Importing modules ahead of the trials, and learning from a first trial which ones. Runs in the study's own interpreter.
+"""Importing modules ahead of the trials, and learning from first trials which ones. Runs in the study's interpreter.
 
 A module may be shared by forked trials only when nothing of it would be missing or different in a trial: it must
 leave no thread behind, hold no GPU and print nothing while it is imported.
@@ -125,6 +125,7 @@ class Loader:
         self._chatter = chatter
         self._fflush = _find_fflush()
         self._environment = dict(os.environ)
+        self.variables_read: set[str] = set()
 
     def load(self, name: str) -> None:
         """Import `name`, unless it is excluded. A failing import is noted in `failed`."""
@@ -133,7 +134,8 @@ class Loader:
         size = self._chatter_size()
         gc.disable()  # a collection during imports finds nothing and walks everything
         try:
-            importlib.import_module(name)
+            with _WatchedEnvironment(self.variables_read):
+                importlib.import_module(name)
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:  # also SystemExit: some modules leave when they dislike the machine
@@ -165,6 +167,26 @@ class Loader:
         sys.stderr.flush()
         self._fflush()
         return os.fstat(self._chatter).st_size
+
+
+class _WatchedEnvironment:
+    """Notes which environment variables are asked for: a trial where one of them differs must start cold."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+        self._read: Any = type(os.environ).__getitem__
+
+    def __enter__(self) -> None:
+        names, read = self._names, self._read
+
+        def note_and_read(environment: Any, name: str) -> Any:
+            names.add(name)
+            return read(environment, name)
+
+        type(os.environ).__getitem__ = note_and_read  # type: ignore[method-assign]
+
+    def __exit__(self, *_: object) -> None:
+        type(os.environ).__getitem__ = self._read  # type: ignore[method-assign]
 
 
 def _find_trouble() -> str:

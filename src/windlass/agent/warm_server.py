@@ -20,6 +20,7 @@ import time
 import types
 from importlib.machinery import all_suffixes
 
+from windlass.agent.hidden_file import write_hidden_file
 from windlass.agent.warm_child import Inheritance, Request, become, run_cold, run_warm
 from windlass.agent.warm_load import Board, Follower, Loader, Unshareable
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # typing is slow to import, and this runs before every first 
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-# Read once, by the interpreter or by a library when it is loaded: a trial that differs here must start cold.
+# Read once, by the interpreter or by C libraries when they are loaded: a trial that differs here must start cold.
 _READ_ONCE = (
     *("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NUMEXPR_", "VECLIB_"),
@@ -272,9 +273,10 @@ class Server:
 
     def _cold_because(self, request: Request) -> str:
         """Why this trial would see a difference to a cold start here; empty when it would not."""
-        for key in self._environment.keys() | request.environment.keys():
+        here, there = self._environment, request.environment
+        for key in {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)}:
             name = os.fsdecode(key)
-            if name.startswith(_READ_ONCE) and self._environment.get(key) != request.environment.get(key):
+            if name.startswith(_READ_ONCE) or name in self._loader.variables_read:
                 return f"{name} is different for this trial"
         if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
             return ""
@@ -325,20 +327,6 @@ def _is_closed(channel: socket.socket) -> bool:
     poll = select.poll()
     poll.register(channel, 0)
     return bool(poll.poll(0))
-
-
-def write_hidden_file(data: bytes) -> int:
-    """A descriptor of a file without a name that holds `data`, positioned at its beginning."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("windlass")
-    else:
-        import tempfile
-
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.write(descriptor, data) if data else None
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
 
 
 def main(started_with: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Decides which commands start from a warm interpreter, and passes news between its server and the runner. Python 3.9."""
+"""Decides which commands start from a warm interpreter, and keeps the servers for that. Python 3.9."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ class Warming:
     """One warm server for each script the study starts; most studies have one."""
 
     def __init__(
-        self, config: AgentConfig, env: Mapping[str, str], agent_zip: str, learned_path: str, note: Callable[[str], None]
+        self,
+        config: AgentConfig,
+        env: Mapping[str, str],
+        agent_zip: str,
+        learned_path: str,
+        note: Callable[[str], None],
     ) -> None:
         self._config = config
         self._env = env

@@ -59,9 +59,13 @@ def prepare_folder(plan: Plan, trials: Iterable[Trial], finished: Iterable[int],
 def folder_error(error: OSError | DiskFull, folder: str) -> FolderError:
     """The system's words about a study's folder, with what to do."""
     if isinstance(error, DiskFull) or is_full(error):
-        return FolderError(f"{folder}: no room left on this disk (or quota reached)\n  hint: make room, then run again; nothing is lost")
+        return FolderError(
+            f"{folder}: no room left on this disk, or quota reached\n  hint: make room and run again; nothing is lost"
+        )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return FolderError(f"{folder}: cannot be written to ({error.strerror})\n  hint: --folder PATH names another place")
+        return FolderError(
+            f"{folder}: cannot be written to ({error.strerror})\n  hint: --folder PATH names another place"
+        )
     return FolderError(f"{folder}: {error.strerror or error}")
 
 
@@ -196,7 +200,9 @@ class _Preparing:
         deadline = time.monotonic() + self._patience_s
         while self._register_file.update(self._begin).preparer != self._me:
             if time.monotonic() > deadline:
-                raise FolderError(f"{self._folder}: another windlass has been preparing this study for long\n  hint: try again later")
+                raise FolderError(
+                    f"{self._folder}: another windlass has been preparing this study for long\n  hint: try again later"
+                )
             time.sleep(0.05)
 
     def _begin(self, register: Register) -> Register | None:

@@ -31,13 +31,15 @@ def agent_sources() -> list[tuple[str, str]]:
     names = list(AGENT_MODULES)
     for package in AGENT_PACKAGES:
         names += [
-            os.path.join(package, name) for name in sorted(os.listdir(os.path.join(root, package))) if name.endswith(".py")
+            os.path.join(package, name)
+            for name in sorted(os.listdir(os.path.join(root, package)))
+            if name.endswith(".py")
         ]
     return [("windlass/" + name.replace(os.sep, "/"), os.path.join(root, name)) for name in names]
 
 
 def build_agent() -> bytes:
-    """The archive's bytes. Holds sources, and the same compiled for this very Python: others fall back to the source."""
+    """The archive's bytes: sources, and the same compiled for this very Python; others fall back to the source."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         _add(archive, "__main__.py", _MAIN.encode())

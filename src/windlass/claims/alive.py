@@ -69,7 +69,7 @@ def same_kernel(header: Mapping[str, Any]) -> bool:
 def is_alive(header: Mapping[str, Any]) -> Optional[bool]:
     """True or False where this machine can tell; None for a process on another machine."""
     if same_kernel(header):
-        return process_began(int(header["pid"])) == header["began"]
+        return bool(process_began(int(header["pid"])) == header["began"])
     here = this_machine()
     same_machine = header.get("machine") == here["machine"] and header.get("host") == here["host"]
     if same_machine and header.get("boot", "")[:36] != here["boot"][:36]:

@@ -40,7 +40,8 @@ def subtract(left: Ranges, right: Ranges) -> Ranges:
     """What is in `left` and not in `right`; both normalised."""
     result: Ranges = []
     position = 0
-    for first, stop in left:
+    for begin, stop in left:
+        first = begin
         while position < len(right) and right[position][1] <= first:
             position += 1
         at = position

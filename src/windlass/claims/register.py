@@ -51,9 +51,7 @@ class Register:
 
     def copy(self) -> Register:
         held = {agent: list(ranges) for agent, ranges in self.held.items()}
-        return Register(
-            self.count, list(self.current), list(self.todo), held, list(self.cancelled), self.preparer
-        )
+        return Register(self.count, list(self.current), list(self.todo), held, list(self.cancelled), self.preparer)
 
     def held_ranges(self) -> Ranges:
         return rs.normalise(pair for held in self.held.values() for pair in held)

@@ -15,7 +15,9 @@ from windlass.spec.from_help import parse_help, render_study
 
 @click.command()
 @click.argument("script")
-@click.option("-o", "--output", default="study.yaml", show_default=True, help="The file to write; - for standard output.")
+@click.option(
+    "-o", "--output", default="study.yaml", show_default=True, help="The file to write; - for standard output."
+)
 @yes_option
 def command(script: str, output: str, yes: bool) -> None:
     """Write a study for SCRIPT by reading its --help: parameters to try, the command, and what else could be varied."""
@@ -26,7 +28,9 @@ def command(script: str, output: str, yes: bool) -> None:
     path = script if program or os.sep in script else os.path.join(".", script)
     text = fetch_text([*program, path, "--help"])
     if text is None:
-        raise input_error(f"`{script} --help` did not answer", "write study.yaml by hand: see the study file's reference")
+        raise input_error(
+            f"`{script} --help` did not answer", "write study.yaml by hand: see the study file's reference"
+        )
     study = render_study(path, parse_help(text), interpreter)
     if output == "-":
         print(study, end="")

@@ -35,7 +35,9 @@ def study_options(function: Function) -> Function:
     """What `plan` and `run` take: the study, and what overrides it."""
     options = [
         click.argument("study", required=False),
-        click.option("--param", "params", multiple=True, metavar="NAME=VALUES", help="A parameter, e.g. 'lr=[0.1,0.01]'."),
+        click.option(
+            "--param", "params", multiple=True, metavar="NAME=VALUES", help="A parameter, e.g. 'lr=[0.1,0.01]'."
+        ),
         click.option("--seeds", metavar="N", help="Repeat with N seeds, or with those given: '1..5', '3,7'."),
         click.option("--trials", type=int, help="How many settings to draw with method random."),
         click.option("--method", help="grid, random or list."),

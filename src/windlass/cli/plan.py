@@ -33,10 +33,7 @@ def read_request(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Study
     file = options.pop("study") or options.pop("configs")
     if words and file:
         raise input_error("either a study file or a command after --, not both", "leave one of them out")
-    if words:
-        study = study_from_command(words, overrides)
-    else:
-        study = load_study(file or _default_file(), overrides)
+    study = study_from_command(words, overrides) if words else load_study(file or _default_file(), overrides)
     flags = {word: options[word] for word in SETTING_WORDS}
     return study, make_plan(study, flags, fetch_local_site())
 
@@ -57,7 +54,7 @@ def warn(study: Study) -> None:
 @study_options
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Show what `run` would do: trials, slots, folder, and where each setting came from. Writes nothing."""
     study, plan = read_request(ctx.meta["words"], options)
     warn(study)

@@ -23,11 +23,19 @@ from windlass.view.results import FORMATS, write_results
 
 @click.command()
 @click.argument("study", required=False)
-@click.option("--by", metavar="NAMES", help="Fold seeds: one row a setting of these parameters, e.g. lr,hidden; or 'all'.")
+@click.option(
+    "--by", metavar="NAMES", help="Fold seeds: one row a setting of these parameters, e.g. lr,hidden; or 'all'."
+)
 @click.option("--best", is_flag=True, help="The best trial, or with seeds the best setting by mean.")
 @click.option("-n", "--limit", type=int, default=1, show_default=True, help="With --best: how many.")
 @click.option("--metric", "metric_name", metavar="NAME[:GOAL]", help="Judge by this metric instead of the study's.")
-@click.option("--stat", type=click.Choice(["last", "min", "max"]), default="last", show_default=True, help="Which value of a trial.")
+@click.option(
+    "--stat",
+    type=click.Choice(["last", "min", "max"]),
+    default="last",
+    show_default=True,
+    help="Which value of a trial.",
+)
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("-o", "--output", metavar="FILE", help="Write to a file instead.")
@@ -87,7 +95,9 @@ def _metric(text: str | None, facts: PlannedFacts) -> Metric | None:
 
 def _needed(metric: Metric | None) -> Metric:
     if metric is None:
-        raise input_error("the study names no metric to judge by", "--metric loss, or `metric: {name: loss}` in the study")
+        raise input_error(
+            "the study names no metric to judge by", "--metric loss, or `metric: {name: loss}` in the study"
+        )
     return metric
 
 

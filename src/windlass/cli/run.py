@@ -27,7 +27,7 @@ _MANY_TRIALS = 100_000
 @yes_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, joblog: str | None, quiet: bool, yes: bool, as_json: bool, **options: Any) -> int:
+def command(ctx: click.Context, /, joblog: str | None, quiet: bool, yes: bool, as_json: bool, **options: Any) -> int:
     """Run what is missing of a study: new, failed and interrupted trials, never those that are done.
 
     \b

@@ -18,7 +18,13 @@ _CODE_OF_CAUSE = {cause.value: _CODE[state] for cause, state in STATE_OF.items()
 class Follower:
     """Counts as of the last `update`. One byte a trial; starts from what the caller knows already."""
 
-    def __init__(self, paths: StudyPaths, count: int, included: Ranges, on_end: Callable[[str, dict[str, Any]], None] | None = None):
+    def __init__(
+        self,
+        paths: StudyPaths,
+        count: int,
+        included: Ranges,
+        on_end: Callable[[str, dict[str, Any]], None] | None = None,
+    ):
         self._paths = paths
         self._states = bytearray(count)
         self._included = included

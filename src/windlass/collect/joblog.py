@@ -16,7 +16,7 @@ class Joblog:
     """One line an attempt, in the order they ended. Trial 0 is Seq 1."""
 
     def __init__(self, path: str, paths: StudyPaths) -> None:
-        self._file: TextIO = open(path, "w", encoding="utf-8", errors="surrogateescape")
+        self._file: TextIO = open(path, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
         self._file.write(_HEADER)
         self._trials = TrialFile(paths)
 

@@ -87,6 +87,12 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
 def _name_of_file(name: str) -> str:
     """A study file stands for the study it makes, as far as its name alone tells."""
     stem = os.path.splitext(os.path.basename(name))[0]
-    if os.path.isfile(name) and stem in ("study", "sweep", "sweeper", "experiment_configuration", "experiment_configurations"):
+    if os.path.isfile(name) and stem in (
+        "study",
+        "sweep",
+        "sweeper",
+        "experiment_configuration",
+        "experiment_configurations",
+    ):
         return slug(os.path.basename(os.path.dirname(os.path.abspath(name))))
     return slug(stem)

@@ -44,7 +44,13 @@ def agents_alive(paths: StudyPaths, agents: list[AgentRecord]) -> dict[str, bool
         if agent.ended:
             alive[agent.id] = False
             continue
-        header = {"host": agent.host, "machine": agent.machine, "boot": agent.boot, "pid": agent.pid, "began": agent.began}
+        header = {
+            "host": agent.host,
+            "machine": agent.machine,
+            "boot": agent.boot,
+            "pid": agent.pid,
+            "began": agent.began,
+        }
         lives = is_alive(header)
         if lives is None:
             lives = seconds_silent(paths.journal_of(agent.id)) < LEASE_S

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from windlass.agent.output import OURS, PIECE
+from windlass.journal.pieces import OURS, PIECE
 from windlass.paths import StudyPaths
 
 _INDEX_BYTES = PIECE.size * 65536

@@ -16,7 +16,7 @@ class LocalAgents:
 
     def __init__(self, folder: str, slots: int) -> None:
         reading, self._held = os.pipe()
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         words = [sys.executable, "-I", StudyPaths(folder).agent, folder]
         words += ["--slots", str(slots), "--launcher-fd", str(reading), "--linger"]
         try:

@@ -55,7 +55,8 @@ def choose_slots(settings: Mapping[str, Setting], site: Site, trial_count: int) 
     scarcest = min(limits, key=lambda limit: limit.count)
     if scarcest.count < 1:
         raise input_error(
-            f"one trial does not fit on this machine: {scarcest.because}", "lower `needs`, or give `--slots 1` to try all the same"
+            f"one trial does not fit on this machine: {scarcest.because}",
+            "lower `needs`, or give `--slots 1` to try all the same",
         )
     if trial_count < scarcest.count:
         return Slots(max(1, trial_count), f"{trial_count} trials in all")
@@ -66,7 +67,9 @@ def _gpu_slots(settings: Mapping[str, Setting], site: Site) -> Slots:
     gpus, memory_mb = settings["gpus"].value, settings["gpu_memory_mb"].value
     have = len(site.gpus)
     if not have:
-        raise input_error("a trial needs a GPU and this machine shows none", "--gpus 0 to try without, or look at nvidia-smi")
+        raise input_error(
+            "a trial needs a GPU and this machine shows none", "--gpus 0 to try without, or look at nvidia-smi"
+        )
     if gpus >= 1:
         return Slots(have // int(gpus), f"{have} GPUs, {gpus:g} a trial")
     a_gpu = int(1 / gpus)

@@ -57,7 +57,9 @@ SETTINGS: tuple[Known, ...] = (
     Known("gpus", "gpus", _amount, None, "GPUs one trial needs; a fraction shares one"),
     Known("gpu_memory", "gpu_memory_mb", lambda value: parse_memory_mb(str(value)), None, "GPU memory one trial needs"),
     Known("time", "time_s", lambda value: parse_duration_s(str(value)), None, "time one trial needs"),
-    Known("timeout", "timeout_s", lambda value: parse_duration_s(str(value)), None, "a trial that takes longer is ended"),
+    Known(
+        "timeout", "timeout_s", lambda value: parse_duration_s(str(value)), None, "a trial that takes longer is ended"
+    ),
     Known("grace", "grace_s", lambda value: parse_duration_s(str(value)), 10.0, "time between TERM and KILL"),
     Known("retries", "retries", _retries, {}, "further attempts after a failure"),
     Known("output_limit", "output_limit_bytes", _bytes, 2 * GIGABYTE, "output kept of one trial and stream"),

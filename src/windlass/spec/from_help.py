@@ -93,8 +93,7 @@ def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption]) 
         if not swept:
             lines.append("# parameters:")
         lines += [
-            f"  # {option.name}: {_value_list(option)}  # {option.flag} {{{option.name}}}"
-            for option in with_values
+            f"  # {option.name}: {_value_list(option)}  # {option.flag} {{{option.name}}}" for option in with_values
         ]
     rest = [option.flag for option in others if option not in with_values]
     if rest:

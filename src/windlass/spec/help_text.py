@@ -165,9 +165,7 @@ def _column_option(declaration: str, description: str) -> HelpOption | None:
     flag = _best_flag([match.group() for match in flags])
     value = declaration[flags[-1].end() :].strip(" =,/")
     choices = _parse_choices(value)
-    several = not choices and (
-        "..." in value or len(re.sub(r"(?i) range\b|\[.*?[<>].*?\]", "", value).split()) > 1
-    )
+    several = not choices and ("..." in value or len(re.sub(r"(?i) range\b|\[.*?[<>].*?\]", "", value).split()) > 1)
     default = _parse_default(description)
     if not value:
         kind: Kind = "bool"
@@ -240,9 +238,7 @@ def _fire_options(lines: Sequence[str]) -> Iterator[HelpOption]:
 
 def _fire_option(declaration: str, about: Sequence[str]) -> HelpOption:
     flag = _best_flag(_FLAG.findall(declaration))
-    facts = {
-        key: next((line[len(key) :] for line in about if line.startswith(key)), "") for key in _FIRE_FACTS
-    }
+    facts = {key: next((line[len(key) :] for line in about if line.startswith(key)), "") for key in _FIRE_FACTS}
     description = " ".join(line for line in about if not line.startswith(_FIRE_FACTS))
     type_name = re.sub(r"Optional\[(.*)\]", r"\1", facts["Type: "])
     default = _stated(facts["Default: "])

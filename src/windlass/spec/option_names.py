@@ -45,11 +45,7 @@ def _words(name: str) -> list[str]:
 
 def is_logarithmic(name: str) -> bool:
     """True for what is tried in powers of ten, such as a learning rate or a weight decay."""
-    return (
-        not _LOGARITHMIC.isdisjoint(_words(name))
-        or "learning_rate" in name.lower()
-        or "step_size" in name.lower()
-    )
+    return not _LOGARITHMIC.isdisjoint(_words(name)) or "learning_rate" in name.lower() or "step_size" in name.lower()
 
 
 def usual_value(name: str) -> str | None:

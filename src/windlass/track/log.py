@@ -1,4 +1,4 @@
-"""``windlass.log``: tells the agent a trial's metrics. Python 3.9, standard library, nothing imported that is not used."""
+"""``windlass.log``: tells the agent a trial's metrics. Python 3.9, standard library, as few imports as can be."""
 
 from __future__ import annotations
 

@@ -29,7 +29,11 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
         "settings": {key: {"value": one.value, "source": one.source} for key, one in plan.settings.items()},
         "warnings": list(plan.study.warnings),
         "examples": [
-            {"id": trial.id, "settings": dict(trial.settings), "stages": [[name, list(words)] for name, words in trial.stages]}
+            {
+                "id": trial.id,
+                "settings": dict(trial.settings),
+                "stages": [[name, list(words)] for name, words in trial.stages],
+            }
             for trial in examples
         ],
     }

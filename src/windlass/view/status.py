@@ -69,7 +69,9 @@ def render_status(view: StudyView) -> str:
         lines.append("  no agent is at work: `windlass run` goes on")
     for record in view.running[:_SHOWN_RUNNING]:
         step = "" if record.step is None else f", step {record.step:g}"
-        lines.append(f"  trial {record.number} runs for {render_duration(time.time() - (record.start or record.since))}{step}")
+        lines.append(
+            f"  trial {record.number} runs for {render_duration(time.time() - (record.start or record.since))}{step}"
+        )
     if len(view.running) > _SHOWN_RUNNING:
         lines.append(f"  … and {len(view.running) - _SHOWN_RUNNING} more")
     if view.causes:

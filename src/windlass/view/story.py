@@ -49,7 +49,9 @@ def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
         if alive.get(story.agent):
             return f"running for {render_duration(time.time() - story.start)}"
         return "lost: its agent ended without a word"
-    text = f"{_how(end['cause'], end.get('code'), end.get('sig'), end.get('stage'))} after {render_duration(end['dur'])}"
+    text = (
+        f"{_how(end['cause'], end.get('code'), end.get('sig'), end.get('stage'))} after {render_duration(end['dur'])}"
+    )
     if end.get("rss_mb"):
         text += f", {end['rss_mb']:.0f} MB"
     return f"{text}; {end['note']}" if end.get("note") else text

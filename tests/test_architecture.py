@@ -1,0 +1,250 @@
+"""Holds the shape of the code: who may import whom, no cycles, sizes, what the agent may use, types and style."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from windlass.bundle.zipapp import agent_sources
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "windlass"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# A package or top-level module → what of ours it may import. `cli` and `__main__` may import everything.
+MAY_IMPORT: dict[str, set[str]] = {
+    "__init__": {"track"},
+    "errors": set(),
+    "events": set(),
+    "ids": set(),
+    "model": set(),
+    "paths": set(),
+    "states": set(),
+    "track": set(),
+    "trialfile": {"paths"},
+    "journal": {"errors", "events", "paths", "states"},
+    "claims": {"events", "ids", "journal", "paths"},
+    "agent": {"claims", "events", "ids", "journal", "paths", "states", "trialfile"},
+    "search": {"errors", "ids", "model"},
+    "spec": {"errors", "ids", "model", "search", "states"},
+    "launch": {"paths"},
+    "site": {"errors", "launch"},
+    "plan": {"errors", "ids", "model", "site", "spec"},
+    "bundle": {"claims", "errors", "journal", "model", "paths", "trialfile"},
+    "collect": {"claims", "errors", "events", "ids", "journal", "model", "paths", "states", "trialfile"},
+    "view": {"collect", "errors", "journal", "model", "states"},
+    "flow": {
+        "bundle",
+        "claims",
+        "collect",
+        "errors",
+        "journal",
+        "launch",
+        "model",
+        "paths",
+        "plan",
+        "search",
+        "site",
+        "states",
+    },
+}
+PURE = ("plan/", "search/", "view/", "journal/fold.py", "collect/reconcile.py")
+# What a pure module must not call: anything that reads or changes the world. (view/results.py writes where it is told.)
+IMPURE = {
+    "open",
+    "run",
+    "Popen",
+    "listdir",
+    "unlink",
+    "mkdir",
+    "makedirs",
+    "remove",
+    "rename",
+    "replace_file",
+    "system",
+    "stat",
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").as_posix().removesuffix("/__init__").replace("/", ".")
+
+
+def unit_of(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def own_imports(tree: ast.AST) -> list[str]:
+    """Names of our modules that a module imports, without the `windlass.` in front."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "windlass":
+            inside = node.module.removeprefix("windlass").removeprefix(".")
+            for alias in node.names:
+                longer = f"{inside}.{alias.name}".removeprefix(".")
+                is_module = (SOURCE / f"{longer.replace('.', '/')}.py").exists() or (
+                    SOURCE / longer.replace(".", "/")
+                ).is_dir()
+                found.append(longer if is_module else inside)
+        elif isinstance(node, ast.Import):
+            found += [
+                alias.name.removeprefix("windlass").removeprefix(".")
+                for alias in node.names
+                if alias.name.split(".")[0] == "windlass"
+            ]
+    return found
+
+
+TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
+
+
+def test_the_import_table() -> None:
+    wrong = []
+    for path, tree in TREES.items():
+        unit = unit_of(path)
+        if unit in ("cli", "__main__"):
+            continue
+        assert unit in MAY_IMPORT, f"{unit} is not in the table: say what it may import"
+        for name in own_imports(tree):
+            other = name.split(".")[0]
+            if other and other != unit and other not in MAY_IMPORT[unit]:
+                wrong.append(f"{path.relative_to(ROOT)} imports windlass.{name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_has_no_cycle() -> None:
+    seen: set[str] = set()
+
+    def visit(unit: str, above: tuple[str, ...]) -> None:
+        assert unit not in above, f"cycle: {' → '.join((*above, unit))}"
+        if unit not in seen:
+            for other in MAY_IMPORT[unit]:
+                visit(other, (*above, unit))
+            seen.add(unit)
+
+    for unit in MAY_IMPORT:
+        visit(unit, ())
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph = {name_of(path): set(own_imports(tree)) - {""} for path, tree in TREES.items()}
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, f"cycle: {' → '.join((*above, name))}"
+        if name not in done:
+            for other in graph.get(name, set()) - {name}:
+                visit(other, (*above, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_no_own_import_inside_a_function() -> None:
+    hidden = [
+        f"{path.relative_to(ROOT)}:{function.lineno}"
+        for path, tree in TREES.items()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and own_imports(ast.Module(function.body, []))
+    ]
+    assert not hidden, hidden
+
+
+def test_sizes() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}: {len(path.read_text().splitlines())} lines"
+        for path in FILES
+        if len(path.read_text().splitlines()) > 500
+    ]
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno:
+                lines = node.end_lineno - node.lineno + 1
+                if lines > 60:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {lines} lines")
+    assert not long, "\n".join(long)
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [str(path) for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
+
+
+def test_pure_modules_touch_nothing() -> None:
+    wrong = []
+    for path, tree in TREES.items():
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith(PURE):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                if called in IMPURE:
+                    wrong.append(f"{name}:{node.lineno} calls {called}")
+    assert not wrong, wrong
+
+
+def test_only_shell_starts_processes() -> None:
+    allowed = {"launch/_shell.py"}
+    for path, tree in TREES.items():
+        name = path.relative_to(SOURCE).as_posix()
+        if name in allowed or name.startswith("agent/"):
+            continue
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        assert "subprocess" not in imported, f"{name} starts processes"
+
+
+AGENT_FILES = [(name, Path(path)) for name, path in agent_sources()]
+
+
+@pytest.mark.parametrize("name,path", AGENT_FILES, ids=[name for name, _ in AGENT_FILES])
+def test_the_agent_is_old_python_and_standard_library(name: str, path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    shipped = {
+        name.removeprefix("windlass/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name, _ in AGENT_FILES
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for imported in names:
+                top = imported.split(".")[0]
+                assert top in sys.stdlib_module_names or top in ("__future__", "windlass"), f"{name} imports {imported}"
+        assert not isinstance(node, ast.Match) if hasattr(ast, "Match") else True
+    for imported in own_imports(tree):
+        assert imported in shipped or imported == "", f"{name} imports windlass.{imported}, which does not travel"
+
+
+def modules_after(code: str) -> set[str]:
+    text = f"import sys\n{code}\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_status_starts_light() -> None:
+    """Counted in modules, not in time: at most twice what click itself needs, and none of the heavy libraries."""
+    click = modules_after("import click")
+    status = modules_after("import windlass.cli, windlass.cli.status")
+    assert len(status) < 2 * len(click)
+    assert not {name.split(".")[0] for name in status} & {"pydantic", "ruamel", "polars", "numpy"}
+
+
+def test_the_agent_imports_only_the_standard_library() -> None:
+    loaded = modules_after("import windlass.agent.__main__")
+    strangers = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"windlass"}
+    before = {name.split(".")[0] for name in modules_after("")}
+    assert strangers <= before
+
+
+def test_log_is_cheap_to_import() -> None:
+    assert len(modules_after("import windlass") - modules_after("")) < 40
+
+
+def test_style_and_types() -> None:
+    for words in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
