@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .windlass/demo
 
+# `python` in the study is the one of .venv, as in an activated environment.
+demo: export PATH := $(CURDIR)/$(BIN):$(PATH)
 demo: .venv/.demo
 	rm -rf $(DEMO)
 	$(BIN)/windlass run examples/quickstart/study.yaml --folder $(DEMO)
