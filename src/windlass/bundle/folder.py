@@ -112,7 +112,8 @@ class _TrialWriter:
             number = self._numbers.get(id_number(trial.id)) if self._numbers else None
             if number is None:
                 line = {"id": trial.id, "settings": trial.settings, "stages": trial.stages}
-                yield trial.id, _encode(line).encode("utf-8", "surrogateescape") + b"\n"
+                # Arguments that are no UTF-8 arrive as half characters and leave as such.
+                yield trial.id, _encode(line).encode("utf-8", "surrogatepass") + b"\n"
             else:
                 self._remember(number)
 

@@ -203,10 +203,23 @@ class _Builder:
             return _parse_int(text)
         if tag == "float":
             return _parse_float(text)
+        if tag == "str" and node.style is None and _MISSED_FLOAT.fullmatch(text):
+            return _parse_float(text)
         if tag in {"str", "timestamp", "value"}:
-            return _parse_float(text) if tag == "str" and _MISSED_FLOAT.fullmatch(text) else text
+            return self._join_surrogates(node, text)
         self._problem(node, f"the tag {tag} has no meaning in a study file", "remove the tag")
         return None
+
+
+    def _join_surrogates(self, node: Node, text: str) -> str:
+        r"""JSON writes one character as two escapes, ``"\ud83d\ude00"``; YAML reads them as two halves."""
+        if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
+            return text
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            self._problem(node, "this text holds half a character", "write the character itself")
+            return ""
 
 
 def _parse_int(text: str) -> int:

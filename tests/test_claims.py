@@ -1,0 +1,162 @@
+"""The register: ranges, compare-and-swap by many processes, recovery from the dead."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.agent.claim import block_size
+from windlass.claims import alive
+from windlass.claims import ranges as rs
+from windlass.claims.recover import recover
+from windlass.claims.register import Register, RegisterFile, RegisterVersionError
+from windlass.events import JOURNAL_VERSION
+from windlass.journal.write import JournalWriter
+from windlass.paths import StudyPaths
+
+number_sets = st.sets(st.integers(0, 60))
+
+
+def as_set(ranges: rs.Ranges) -> set[int]:
+    return set(rs.numbers(ranges))
+
+
+@given(number_sets, number_sets, st.integers(0, 80))
+def test_ranges_are_sets(left: set[int], right: set[int], wanted: int) -> None:
+    a, b = rs.from_numbers(left), rs.from_numbers(right)
+    assert as_set(a) == left and rs.count(a) == len(left)
+    assert as_set(rs.union(a, b)) == left | right
+    assert as_set(rs.subtract(a, b)) == left - right
+    assert as_set(rs.intersect(a, b)) == left & right
+    taken, rest = rs.take(a, wanted)
+    assert as_set(taken) == set(sorted(left)[:wanted]) and as_set(rest) == left - as_set(taken)
+    assert all(rs.contains(a, number) == (number in left) for number in range(62))
+    for ranges in (rs.union(a, b), rs.subtract(a, b)):
+        assert all(first[1] < second[0] for first, second in zip(ranges, ranges[1:], strict=False)), "not normalised"
+
+
+def take_one_by_one(folder: str, who: str, total: int) -> list[int]:
+    """Takes numbers until none is left."""
+    register_file = RegisterFile(folder, who)
+    mine: list[int] = []
+    while True:
+        got: list[int] = []
+
+        def change(register: Register, got: list[int] = got) -> Register | None:
+            got.clear()
+            if not register.todo:
+                return None
+            taken, register.todo = rs.take(register.todo, 1 + len(register.todo) % 2)
+            got.extend(rs.numbers(taken))
+            return register
+
+        register_file.update(change)
+        if not got:
+            return mine
+        mine += got
+
+
+def test_many_processes_take_each_number_once(tmp_path: Path) -> None:
+    total = 200
+    RegisterFile(str(tmp_path), "maker").update(lambda r: Register(total, [(0, total)], [(0, total)], {}, []))
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        shares = pool.starmap(take_one_by_one, [(str(tmp_path), f"p{k}", total) for k in range(4)])
+    assert sorted(number for share in shares for number in share) == list(range(total))
+    assert len(list(tmp_path.iterdir())) < 20, "old states are not removed"
+
+
+def test_a_slow_process_cannot_win_with_a_number_of_the_past(tmp_path: Path) -> None:
+    slow, quick = RegisterFile(str(tmp_path), "slow"), RegisterFile(str(tmp_path), "quick")
+    quick.update(lambda r: Register(9, [(0, 9)], [(0, 9)], {}, []))
+    calls = []
+
+    def slow_change(register: Register) -> Register:
+        calls.append(list(register.todo))
+        if len(calls) == 1:
+            for _ in range(20):  # meanwhile the others go on so far that the slow one's number is free again
+
+                def change(other: Register) -> Register:
+                    other.count += 1
+                    return other
+
+                quick.update(change)
+        register.todo = []
+        return register
+
+    slow.update(slow_change)
+    assert len(calls) == 2
+    after = quick.read()
+    assert after.count == 29 and after.todo == []
+
+
+def test_newer_register_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00000001").write_text(json.dumps({"v": 99}))
+    with pytest.raises(RegisterVersionError, match="upgrade"):
+        RegisterFile(str(tmp_path), "x").read()
+
+
+@given(st.integers(1, 64), st.floats(0, 5000), st.integers(0, 5000), st.integers(1, 10**6), st.integers(1, 200))
+def test_blocks(free: int, rate: float, previous: int, left: int, agents: int) -> None:
+    size = block_size(free, rate, previous, left, agents)
+    assert 1 <= size <= left
+    assert size <= max(free, left // (2 * agents)), "towards the end blocks shrink to what the slots take"
+    if rate < 0.1:
+        assert size <= free, "long trials are not hoarded"
+
+
+def study(tmp_path: Path) -> StudyPaths:
+    paths = StudyPaths(str(tmp_path))
+    for folder in paths.folders():
+        os.makedirs(folder, exist_ok=True)
+    return paths
+
+
+def write_agent(paths: StudyPaths, agent: str, events: list[dict[str, object]], **header: object) -> None:
+    first = {"e": "agent", "t": 1.0, "v": JOURNAL_VERSION, "id": agent, **alive.identity(), "slots": 1, **header}
+    writer = JournalWriter(paths.journal_of(agent), first)
+    for event in events:
+        writer.add(event)
+    writer.flush()
+    writer.close()
+
+
+def test_recover_gives_back_what_a_dead_agent_had_not_finished(tmp_path: Path) -> None:
+    paths = study(tmp_path)
+    end = {"e": "end", "t": 2.0, "n": 0, "cause": "failed", "code": 1}
+    events: list[dict[str, object]] = [{**end, "i": 3}, {**end, "i": 4}, {"e": "again", "t": 3.0, "i": 4, "n": 0}]
+    write_agent(paths, "dead", events, pid=2**22 - 1, began="1")
+    write_agent(paths, "living", [])
+    register_file = RegisterFile(paths.claims, "test")
+    register_file.update(lambda r: Register(10, [(0, 10)], [(9, 10)], {"dead": [(3, 7)], "living": [(0, 3)]}, [(6, 7)]))
+    assert recover(paths, register_file) == ["dead"]
+    after = register_file.read()
+    assert after.held == {"living": [(0, 3)]}
+    assert after.todo == [(4, 6), (9, 10)], "3 had ended, 4 was to be tried again, 6 was cancelled"
+
+
+def test_an_agent_of_another_machine_is_dead_after_its_lease(tmp_path: Path) -> None:
+    paths = study(tmp_path)
+    write_agent(paths, "far", [], host="elsewhere", machine="other", boot="other")
+    register_file = RegisterFile(paths.claims, "test")
+    register_file.update(lambda r: Register(2, [(0, 2)], [], {"far": [(0, 2)]}, []))
+    assert recover(paths, register_file) == []
+    long_ago = time.time() - alive.LEASE_S - 10
+    os.utime(paths.journal_of("far"), (long_ago, long_ago))
+    assert recover(paths, register_file) == ["far"]
+    assert register_file.read().todo == [(0, 2)]
+
+
+def test_who_is_alive() -> None:
+    me = alive.identity()
+    assert alive.is_alive(me) is True
+    assert alive.is_alive({**me, "began": "1"}) is False, "the number was given to another process"
+    assert alive.is_alive({**me, "boot": "0" * 36}) is False, "this machine was started anew"
+    assert alive.is_alive({**me, "host": "elsewhere", "boot": "x"}) is None
+    assert alive.FENCE_S < alive.LEASE_S and alive.BEAT_S < alive.FENCE_S

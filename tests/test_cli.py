@@ -1,0 +1,158 @@
+"""The command line as a user meets it: errors, exit codes, JSON, init, arguments on their way to the program."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import Project
+from windlass.cli import VERBS
+
+AWKWARD = ["", " ", "a b", "it's", '"', "a,b;c", "$HOME", "`ls`", "\\", "line\nbreak", "tab\t", "né ☃ 日本", "--", "-x", "{lr}", "{{x}}", "%s", "*", "~", "!"]
+
+
+def echo_study(project: Project, values: list[str]) -> list[str]:
+    """Runs a program once with all values as arguments; returns what reached it."""
+    project.write("echo.py", "import json, sys\njson.dump(sys.argv[1:], open('seen.json', 'w'))\n")
+    words = [sys.executable, "echo.py", *(f"{{p{k}}}" for k in range(len(values)))]
+    study = {"command": words, "parameters": {f"p{k}": {"value": value} for k, value in enumerate(values)}}
+    project.write("study.yaml", json.dumps(study))
+    project.run("run", "--quiet")
+    seen: list[str] = json.loads((project.folder / "seen.json").read_text())
+    return seen
+
+
+def test_arguments_reach_the_program_as_written(project: Project) -> None:
+    assert echo_study(project, AWKWARD) == AWKWARD
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=30))
+def test_any_text_reaches_the_program(project: Project, values: list[str]) -> None:
+    reserved = ("{envvar:", "{args_json_file}")
+    values = [value for value in values if not any(word in value for word in reserved)] or ["x"]
+    assert echo_study(project, values) == values
+
+
+def test_words_after_the_dashes(project: Project) -> None:
+    program = "import json, sys; json.dump(sys.argv[1:], open('seen.json', 'w'))"
+    project.run("run", "--param", "lr=[0.5]", "--", sys.executable, "-c", program, "a b", "{lr}", "--", "$X", "'")
+    assert json.loads((project.folder / "seen.json").read_text()) == ["a b", "0.5", "--", "$X", "'"]
+
+
+def test_bytes_that_are_no_text(project: Project) -> None:
+    program = "import os, sys; open('seen', 'wb').write(os.fsencode(sys.argv[1]))"
+    project.run("run", "--param", "n=[1]", "--", sys.executable, "-c", program, "\udcff\udc80{n}")
+    assert (project.folder / "seen").read_bytes() == b"\xff\x801"
+
+
+def test_problems_all_at_once_with_places(project: Project) -> None:
+    project.write("study.yaml", "comand: python train.py\nparameters:\n  lr: []\ntimeout: 5 parsecs\nneeds:\n  memory: 4\n")
+    done = project.run("run", code=2)
+    for place in ("study.yaml:1:1", "study.yaml:3:", "study.yaml:4:", "study.yaml:6:"):
+        assert place in done.stderr, done.stderr
+    assert "hint: " in done.stderr and "command" in done.stderr and "Traceback" not in done.stderr
+    assert not (project.folder / ".windlass").exists(), "nothing half done"
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("init", "plan", "run", "retry", "cancel")])
+def test_verbs_without_any_study(project: Project, verb: str) -> None:
+    assert "windlass run" in project.run(verb, code=2).stderr
+
+
+@pytest.mark.parametrize("words", [["run"], ["plan"], ["run", "nosuch.yaml"], ["status", "nosuch"], ["logs", "999"], ["nosuch"], ["run", "--nosuch"]])
+def test_bad_command_lines(project: Project, words: list[str]) -> None:
+    if words[0] in ("status", "logs"):
+        project.run("run", "--quiet", "--param", "n=[1]", "--", "true", "{n}")
+    done = project.run(*words, code=2)
+    assert done.stderr and "Traceback" not in done.stderr
+
+
+def test_both_a_file_and_a_command(project: Project) -> None:
+    assert "not both" in project.run("run", "study.yaml", "--", "true", code=2).stderr
+
+
+def test_init_plan_run(project: Project) -> None:
+    project.write(
+        "train.py",
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--seed', type=int, default=0)\na = p.parse_args()\nprint('loss=%g' % (a.lr + a.seed))\n",
+    )
+    project.env["PATH"] = f"{Path(sys.executable).parent}:{project.env['PATH']}"
+    project.run("init", "train.py")
+    assert "--yes" in project.run("init", "train.py", code=2).stderr
+    project.run("init", "train.py", "--yes")
+    plan = project.json("plan", "--json")
+    assert plan["trials"] == 15 and set(plan) >= {"study", "trials", "agents", "slots", "request", "settings"}
+    project.run("run", "--quiet")
+    assert project.counts() == {"done": 15}
+
+
+def test_status_json_keys(project: Project) -> None:
+    project.run("run", "--quiet", "--param", "n=[1,2]", "--", "true", "{n}")
+    status = project.json("status", "--json")
+    assert set(status) >= {"study", "folder", "trials", "counts", "causes", "eta_s", "running", "agents", "notes"}
+    assert set(status["counts"]) == {"waiting", "running", "done", "failed", "interrupted", "cancelled"}
+    assert status["trials"] == 2 and status["eta_s"] == 0.0
+
+
+def test_results_forms(project: Project) -> None:
+    project.write("t.py", "import sys, windlass\nwindlass.log(loss=float(sys.argv[1]) * int(sys.argv[2]))\n")
+    project.write("study.yaml", json.dumps({
+        "command": [sys.executable, "t.py", "{lr}", "{seed}"], "parameters": {"lr": [1, 2]}, "seeds": 4, "metric": "loss",
+    }))  # fmt: skip
+    project.run("run", "--quiet")
+    table = project.run("results", "--by", "lr").stdout.splitlines()
+    assert table[0].split() == ["lr", "n", "mean", "std", "ci95", "failed", "nan"]
+    assert table[1].split()[:3] == ["1", "4", "2.5"]
+    best = project.json("results", "--best", "--json")
+    assert best[0]["lr"] == 1 and best[0]["mean"] == 2.5
+    best = project.json("results", "--best", "--json", "--metric", "loss:maximize")
+    assert best[0]["lr"] == 2
+    csv = project.run("results", "--format", "csv").stdout.splitlines()
+    assert len(csv) == 9 and csv[0].startswith("id,number,lr,seed,state,cause,attempts,duration_s,exit_code,loss,loss.min,loss.max")
+    project.run("results", "--format", "parquet", "-o", "r.parquet")
+    import polars
+
+    assert polars.read_parquet(project.folder / "r.parquet")["loss"].max() == 8.0
+    assert "lr" in project.run("results", "--by", "lrr", code=2).stderr
+
+
+def test_the_newest_study_is_meant(project: Project) -> None:
+    for name in ("one", "two"):
+        project.run("run", "--quiet", "--name", name, "--param", "n=[1]", "--", "true", "{n}")
+    assert project.json("status", "--json")["study"] == "two"
+    assert project.json("status", "one", "--json")["study"] == "one"
+    assert project.json("status", str(project.folder / ".windlass" / "one"), "--json")["study"] == "one"
+
+
+def test_piped_output_has_no_control_characters(project: Project) -> None:
+    done = project.run("run", "--param", "n=[1,2,3]", "--", "true", "{n}")
+    assert not re.search(r"[\x1b\r]", done.stderr + done.stdout)
+    assert "3" in done.stderr and project.run("run", "--quiet", "--param", "n=[1,2,3]", "--", "true", "{n}").stderr == ""
+
+
+def test_every_verb_has_help(project: Project) -> None:
+    for verb in VERBS:
+        assert "Usage: windlass " + verb in project.run(verb, "--help").stdout.replace("python -m windlass", "windlass")
+
+
+def test_nothing_is_wrong_with_an_empty_task_file(project: Project) -> None:
+    project.write("tasks.txt", "# nothing here\n\n")
+    assert "tasks.txt" in project.run("run", "tasks.txt", code=2).stderr
+
+
+def test_examples_of_the_other_forms(project: Project) -> None:
+    project.write("tasks.txt", "echo one  # a comment\n\n# a line\necho two \\\n  three\necho one")
+    project.run("run", "tasks.txt", "--quiet")
+    assert [project.run("logs", str(n)).stdout for n in range(3)] == ["one\n", "two three\n", "one\n"]
+    project.write("hpc_files/experiment_configurations.txt", "# as in the documents\npython -c \\\n  'print(7)'\n")
+    project.env["PATH"] = f"{Path(sys.executable).parent}:{project.env['PATH']}"
+    project.run("run", "hpc_files/experiment_configurations.txt", "--name", "configs", "--quiet")
+    assert project.run("logs", "0").stdout == "7\n"
