@@ -62,7 +62,6 @@ IMPURE = {
     "unlink",
     "mkdir",
     "makedirs",
-    "remove",
     "rename",
     "replace_file",
     "system",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -39,7 +40,7 @@ def test_ranges_are_sets(left: set[int], right: set[int], wanted: int) -> None:
     assert as_set(taken) == set(sorted(left)[:wanted]) and as_set(rest) == left - as_set(taken)
     assert all(rs.contains(a, number) == (number in left) for number in range(62))
     for ranges in (rs.union(a, b), rs.subtract(a, b)):
-        assert all(first[1] < second[0] for first, second in zip(ranges, ranges[1:], strict=False)), "not normalised"
+        assert all(first[1] < second[0] for first, second in itertools.pairwise(ranges)), "not normalised"
 
 
 def take_one_by_one(folder: str, who: str, total: int) -> list[int]:

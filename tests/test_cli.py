@@ -14,7 +14,28 @@ from hypothesis import strategies as st
 from tests.conftest import Project
 from windlass.cli import VERBS
 
-AWKWARD = ["", " ", "a b", "it's", '"', "a,b;c", "$HOME", "`ls`", "\\", "line\nbreak", "tab\t", "né ☃ 日本", "--", "-x", "{lr}", "{{x}}", "%s", "*", "~", "!"]
+AWKWARD = [
+    "",
+    " ",
+    "a b",
+    "it's",
+    '"',
+    "a,b;c",
+    "$HOME",
+    "`ls`",
+    "\\",
+    "line\nbreak",
+    "tab\t",
+    "né ☃ 日本",
+    "--",
+    "-x",
+    "{lr}",
+    "{{x}}",
+    "%s",
+    "*",
+    "~",
+    "!",
+]
 
 
 def echo_study(project: Project, values: list[str]) -> list[str]:
@@ -53,7 +74,9 @@ def test_bytes_that_are_no_text(project: Project) -> None:
 
 
 def test_problems_all_at_once_with_places(project: Project) -> None:
-    project.write("study.yaml", "comand: python train.py\nparameters:\n  lr: []\ntimeout: 5 parsecs\nneeds:\n  memory: 4\n")
+    project.write(
+        "study.yaml", "comand: python train.py\nparameters:\n  lr: []\ntimeout: 5 parsecs\nneeds:\n  memory: 4\n"
+    )
     done = project.run("run", code=2)
     for place in ("study.yaml:1:1", "study.yaml:3:", "study.yaml:4:", "study.yaml:6:"):
         assert place in done.stderr, done.stderr
@@ -66,7 +89,10 @@ def test_verbs_without_any_study(project: Project, verb: str) -> None:
     assert "windlass run" in project.run(verb, code=2).stderr
 
 
-@pytest.mark.parametrize("words", [["run"], ["plan"], ["run", "nosuch.yaml"], ["status", "nosuch"], ["logs", "999"], ["nosuch"], ["run", "--nosuch"]])
+@pytest.mark.parametrize(
+    "words",
+    [["run"], ["plan"], ["run", "nosuch.yaml"], ["status", "nosuch"], ["logs", "999"], ["nosuch"], ["run", "--nosuch"]],
+)
 def test_bad_command_lines(project: Project, words: list[str]) -> None:
     if words[0] in ("status", "logs"):
         project.run("run", "--quiet", "--param", "n=[1]", "--", "true", "{n}")
@@ -116,7 +142,9 @@ def test_results_forms(project: Project) -> None:
     best = project.json("results", "--best", "--json", "--metric", "loss:maximize")
     assert best[0]["lr"] == 2
     csv = project.run("results", "--format", "csv").stdout.splitlines()
-    assert len(csv) == 9 and csv[0].startswith("id,number,lr,seed,state,cause,attempts,duration_s,exit_code,loss,loss.min,loss.max")
+    assert len(csv) == 9 and csv[0].startswith(
+        "id,number,lr,seed,state,cause,attempts,duration_s,exit_code,loss,loss.min,loss.max"
+    )
     project.run("results", "--format", "parquet", "-o", "r.parquet")
     import polars
 
@@ -135,7 +163,9 @@ def test_the_newest_study_is_meant(project: Project) -> None:
 def test_piped_output_has_no_control_characters(project: Project) -> None:
     done = project.run("run", "--param", "n=[1,2,3]", "--", "true", "{n}")
     assert not re.search(r"[\x1b\r]", done.stderr + done.stdout)
-    assert "3" in done.stderr and project.run("run", "--quiet", "--param", "n=[1,2,3]", "--", "true", "{n}").stderr == ""
+    assert (
+        "3" in done.stderr and project.run("run", "--quiet", "--param", "n=[1,2,3]", "--", "true", "{n}").stderr == ""
+    )
 
 
 def test_every_verb_has_help(project: Project) -> None:

@@ -14,7 +14,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_generated_pages_are_fresh() -> None:
-    done = subprocess.run([sys.executable, "scripts/write_docs.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "scripts/write_docs.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -38,7 +40,9 @@ def test_the_first_example_of_the_readme(project: Project) -> None:
                   "p.add_argument('--seed', type=int)\na = p.parse_args()\nwindlass.log(step=1, loss=a.lr * a.seed)\n")  # fmt: skip
     env = {**project.env, "PATH": f"{Path(sys.executable).parent}:{project.env['PATH']}"}
     for line in lines[at : at + 2]:
-        done = subprocess.run(line.removeprefix("$ "), shell=True, cwd=project.folder, env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            line.removeprefix("$ "), shell=True, cwd=project.folder, env=env, capture_output=True, text=True, check=True
+        )
     assert done.stdout.splitlines()[0].split()[:3] == ["lr", "n", "mean"] and len(done.stdout.splitlines()) == 4
 
 

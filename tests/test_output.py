@@ -40,7 +40,9 @@ def screen(data: bytes) -> list[bytes]:
 
 
 @given(st.lists(st.binary(max_size=12), max_size=8), st.booleans())
-def test_any_cut_of_the_same_bytes_shows_the_same(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], crs: bool) -> None:
+def test_any_cut_of_the_same_bytes_shows_the_same(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], crs: bool
+) -> None:
     if crs:
         parts = [part.replace(b"a", b"\r").replace(b"b", b"\n") for part in parts]
     log = Log(tmp_path_factory.getbasetemp())

@@ -21,13 +21,15 @@ _TOKEN = re.compile(r"\{envvar:(\w+)\}")
 class Trial:
     """A trial as the agent knows it: its number and its line of trials.jsonl."""
 
-    __slots__ = ("id", "number", "settings", "stages", "tried")
+    __slots__ = ("id", "node_words", "number", "settings", "stages", "tried")
 
     def __init__(self, number: int, line: Mapping[str, Any]) -> None:
         self.number = number
         self.id: str = line["id"]
         self.settings: Dict[str, Any] = line["settings"]
         self.stages: List[Tuple[str, List[str]]] = line["stages"]
+        # Whether its words have parts that only the node can fill in.
+        self.node_words = any("{envvar:" in w or "{args_json_file}" in w for _, words in self.stages for w in words)
         self.tried: Dict[str, int] = {}  # cause → how often it ended so here
 
 
@@ -35,8 +37,8 @@ class Attempt:
     """A trial under way in a slot."""
 
     __slots__ = (
-        "attempt", "book", "cause", "cpu_s", "curve", "deadline", "ends", "env", "kill_at", "note", "pid", "rss_mb",
-        "slot", "stage", "started", "started_wall", "status", "streams", "trial", "warm",
+        "attempt", "book", "cause", "cpu_s", "curve", "deadline", "ended", "ends", "kill_at", "launched", "note", "pid",
+        "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "trial", "variables", "warm",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -47,14 +49,16 @@ class Attempt:
         self.pid = 0
         self.started = now
         self.started_wall = wall
+        self.ended = now
         self.deadline: Optional[float] = None  # when the time limit strikes
         self.kill_at: Optional[float] = None  # when a polite request turns into SIGKILL
         self.cause: Optional[Cause] = None  # set when it is us who end it
-        self.ends: Dict[int, Stream] = {}  # open pipe → stream
-        self.streams: List[Stream] = []
+        self.ends: Dict[int, int] = {}  # open pipe → which stream comes out of it
+        self.streams: Dict[int, Stream] = {}  # what came out so far
+        self.launched = False
         self.book = MetricBook()
         self.curve = Curve()
-        self.env: Dict[str, str] = {}
+        self.variables: Dict[str, str] = {}  # environment of its own
         self.status = 0
         self.rss_mb = 0.0
         self.cpu_s = 0.0
@@ -90,8 +94,6 @@ def fill_in(words: List[str], env: Mapping[str, str], arguments_file: str) -> Li
     """Replace what only the node knows: an environment variable, or the path of the file with the settings."""
     return [
         _TOKEN.sub(lambda match: env.get(match.group(1), ""), word).replace("{args_json_file}", arguments_file)
-        if "{envvar:" in word or "{args_json_file}" in word
-        else word
         for word in words
     ]
 
@@ -99,30 +101,35 @@ def fill_in(words: List[str], env: Mapping[str, str], arguments_file: str) -> Li
 class Spawner:
     """Starts processes the quick way, and says what went wrong as a shell would."""
 
-    def __init__(self) -> None:
-        self._programs: Dict[Tuple[str, str], str] = {}
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._path = env.get("PATH", os.defpath)
+        # Encoded once: turning some sixty variables into bytes for every trial would cost as much as all the rest.
+        self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        self._programs: Dict[str, str] = {}
 
-    def spawn(self, words: List[str], env: Mapping[str, str], out: int, err: int) -> int:
-        """Start `words` in a session and process group of its own. Raises OSError."""
-        actions = [
+    def spawn(self, words: List[str], variables: Mapping[str, str], out: int, err: int) -> int:
+        """Start `words` in a process group of its own, with `variables` beside the rest. Raises OSError."""
+        actions = (
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, err, 2),
-        ]
-        program = self._find(words[0], env.get("PATH", os.defpath))
+        )
+        env = self._env.copy()
+        for name, value in variables.items():
+            env[os.fsencode(name)] = os.fsencode(value)
+        program = words[0] if os.sep in words[0] else self._find(words[0], variables.get("PATH", self._path))
         return os.posix_spawn(
-            program, words, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED
+            program, words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
         )
 
     def _find(self, program: str, path: str) -> str:
-        if os.sep in program:
-            return program
-        found = self._programs.get((program, path))
+        found = self._programs.get(program) if path == self._path else None
         if found is None:
             found = shutil.which(program, path=path)
             if found is None:
                 raise FileNotFoundError(errno.ENOENT, "command not found", program)
-            self._programs[program, path] = found
+            if path == self._path:
+                self._programs[program] = found
         return found
 
 

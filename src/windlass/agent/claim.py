@@ -33,6 +33,9 @@ class TrialQueue:
         self._ready: Deque[Trial] = deque()
         self._again: Deque[Trial] = deque()
 
+    def __bool__(self) -> bool:
+        return bool(self._ready or self._ranges or self._again)
+
     def push(self, ranges: Ranges) -> None:
         self._ranges.extend(ranges)
 

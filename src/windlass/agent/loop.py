@@ -116,27 +116,31 @@ class Loop:
     # -- one turn
 
     def _step(self) -> bool:
+        """Record what has ended, fill free slots, write, wait. One write tells of the ends and the new starts."""
+        runner = self._runner
+        if runner.ended:
+            # What a trial said before it ended is read before its end is recorded.
+            self._read_messages()
+            runner.finish_ended()
         if self._mode is Mode.RUN:
             self._fill()
-        elif not self._runner.attempts:
-            return False
-        if self._mode is Mode.RUN and not self._runner.attempts and not self._may_continue():
+        if not runner.attempts and (self._mode is not Mode.RUN or not self._may_continue()):
             return False
         now = time.monotonic()
         self._flush(now)
-        for descriptor, event in self._poller.poll(self._patience_s(now)):
-            self._handle(descriptor, event)
+        for descriptor, _ in self._poller.poll(self._patience_s(now)):
+            self._handle(descriptor)
         return True
 
     def _patience_s(self, now: float) -> float:
         """How long the poll may wait for something to happen."""
-        times = [self._next_beat, self._next_control]
-        limit = self._runner.check_limits(now)
-        if limit is not None:
-            times.append(limit)
-        if not self._runner.attempts:
-            times.append(now + _IDLE_S)
-        patience_s = min(times) - now
+        until = min(self._next_beat, self._next_control)
+        for when in (self._runner.check_limits(now), self._runner.watch(now)):
+            if when is not None and when < until:
+                until = when
+        if self._mode is Mode.RUN and self._runner.free:
+            until = now if self._queue else min(until, max(now, self._next_idle_look))
+        patience_s = until - now
         output_s = self._runner.output.due_in_s(time.time())
         if output_s is not None:
             patience_s = min(patience_s, output_s)
@@ -190,11 +194,11 @@ class Loop:
 
     # -- what happened
 
-    def _handle(self, descriptor: int, event: int) -> None:
-        if self._runner.owns(descriptor):
-            self._runner.read_pipe(descriptor)
-        elif descriptor == self._wake:
+    def _handle(self, descriptor: int) -> None:
+        if descriptor == self._wake:
             self._read_signals()
+        elif self._runner.owns(descriptor):
+            self._runner.read_pipe(descriptor)
         elif descriptor == self._fifo:
             self._read_messages()
         elif descriptor == self._launcher:
@@ -232,8 +236,6 @@ class Loop:
         self._runner.stop_all(Cause.STOPPED, kill=again)
 
     def _reap(self) -> None:
-        # What a trial said before it ended is read before its end is recorded.
-        self._read_messages()
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -248,7 +250,6 @@ class Loop:
 
     def _read_warm(self, descriptor: int) -> None:
         server = self._warm[descriptor]
-        self._read_messages()
         for event in server.read():
             if isinstance(event, Started):
                 self._runner.warm_started(event.token, event.pid)
@@ -343,7 +344,7 @@ class Loop:
             self._stop("the study's folder is out of reach")
 
     def _abandon_unlaunched(self) -> None:
-        unlaunched = [attempt for attempt in self._runner.attempts.values() if not attempt.streams]
+        unlaunched = [attempt for attempt in self._runner.attempts.values() if not attempt.launched]
         self._unfinished.extend(attempt.trial.number for attempt in unlaunched)
         self._runner.abandon(unlaunched)
 

@@ -7,7 +7,8 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from windlass.agent.child import (
     Attempt,
@@ -31,6 +32,7 @@ from windlass.paths import StudyPaths
 from windlass.states import NEVER_RETRIED, Cause
 
 _READ_BYTES = 1 << 16
+_WATCH_AFTER_S = 0.005
 _LEFTOVER_GRACE_S = 2.0
 _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -59,11 +61,14 @@ class Runner:
         self.warming = warming
         self.free = list(reversed(slots))
         self.attempts: Dict[int, Attempt] = {}  # attempt number → attempt
+        self.ended: List[Attempt] = []  # reaped, but not yet recorded
         self._by_pid: Dict[int, Attempt] = {}
         self._by_pipe: Dict[int, Attempt] = {}
         self._timed: Set[Attempt] = set()
+        self._unwatched: Deque[Tuple[float, Attempt, int]] = deque()
         self._leftovers: Dict[int, float] = {}  # process group whose leader is gone → when it is killed
-        self._spawner = Spawner()
+        self._spawner = Spawner(base_env)
+        self._filled_in = [(name, value) for name, value in config.env.items() if "{" in value]
         self._patterns = OutputPatterns(config.metrics)
         self.output = OutputLog(paths.output_of(agent), paths.output_index_of(agent))
         self.curves = MetricsFile(paths.metrics_of(agent))
@@ -93,47 +98,43 @@ class Runner:
         return attempt
 
     def launch(self, attempt: Attempt) -> None:
+        attempt.launched = True
         trial = attempt.trial
         seed = trial.settings.get(self._config.seed_name)
-        variables = trial_variables(trial, attempt.attempt, attempt.slot, _compact(trial.settings), seed)
-        attempt.env = {**self._env, **variables}
-        for name, value in self._config.env.items():
-            if "{" in value:
-                attempt.env[name] = _fill_value(value, trial.settings)
+        attempt.variables = trial_variables(trial, attempt.attempt, attempt.slot, _compact(trial.settings), seed)
+        for name, value in self._filled_in:
+            attempt.variables[name] = _fill_value(value, trial.settings)
         self._launch_stage(attempt)
 
     def _launch_stage(self, attempt: Attempt) -> None:
         words = attempt.trial.stages[attempt.stage][1]
-        if any("{" in word for word in words):
-            words = fill_in(words, attempt.env, self._arguments_file(attempt, words))
+        if attempt.trial.node_words:
+            words = fill_in(words, self._env, self._arguments_file(attempt, words))
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
-        for pipe, kind in ((out_read, STDOUT), (err_read, STDERR)):
-            os.set_blocking(pipe, False)
-            reader = self._line_reader(attempt) if self._patterns else None
-            trial_number, limit = attempt.trial.number, self._config.output_limit_bytes
-            stream = Stream(self.output, trial_number, attempt.attempt, kind, limit, reader)
-            attempt.ends[pipe] = stream
-            attempt.streams.append(stream)
-            self._by_pipe[pipe] = attempt
-            self._poller.register(pipe, select.EPOLLIN)
+        os.set_blocking(out_read, False)
+        os.set_blocking(err_read, False)
+        attempt.ends = {out_read: STDOUT, err_read: STDERR}
         try:
-            if self.warming is not None and self.warming.takes(words, attempt.env):
+            if self.warming is not None and self.warming.takes(words, env := {**self._env, **attempt.variables}):
                 attempt.warm = True
-                self.warming.spawn(attempt.attempt, words, attempt.env, out_write, err_write)
+                self.warming.spawn(attempt.attempt, words, env, out_write, err_write)
             else:
                 attempt.warm = False
-                attempt.pid = self._spawner.spawn(words, attempt.env, out_write, err_write)
+                attempt.pid = self._spawner.spawn(words, attempt.variables, out_write, err_write)
                 self._by_pid[attempt.pid] = attempt
+            problem = None
         except (OSError, ValueError) as error:
-            os_error = error if isinstance(error, OSError) else OSError(0, str(error))
-            code, text = explain_start_error(os_error, words)
-            self._say(attempt, text)
-            attempt.status = code << 8
-            self._stage_ended(attempt)
-        finally:
-            os.close(out_write)
-            os.close(err_write)
+            problem = error if isinstance(error, OSError) else OSError(0, str(error))
+        os.close(out_write)
+        os.close(err_write)
+        if problem is None:
+            self._unwatched.append((time.monotonic() + _WATCH_AFTER_S, attempt, attempt.stage))
+            return
+        code, text = explain_start_error(problem, words)
+        self._say(attempt, text)
+        attempt.status = code << 8
+        self._stage_ended(attempt)
 
     def _arguments_file(self, attempt: Attempt, words: List[str]) -> str:
         path = os.path.join(self._runtime_folder, f"arguments-{attempt.slot.number}.json")
@@ -148,6 +149,20 @@ class Runner:
 
     # -- reading
 
+    def watch(self, now: float) -> Optional[float]:
+        """Begin to listen to attempts that have lived for a moment; returns when there will be more of them.
+
+        Most of the cost of a trial that ends at once would otherwise be listening to it: its output is read anyway
+        when it has ended.
+        """
+        while self._unwatched and self._unwatched[0][0] <= now:
+            _, attempt, stage = self._unwatched.popleft()
+            if attempt.stage == stage:
+                for pipe in attempt.ends:
+                    self._by_pipe[pipe] = attempt
+                    self._poller.register(pipe, select.EPOLLIN)
+        return self._unwatched[0][0] if self._unwatched else None
+
     def owns(self, descriptor: int) -> bool:
         return descriptor in self._by_pipe
 
@@ -160,26 +175,36 @@ class Runner:
         except BlockingIOError:
             return
         if data:
-            attempt.ends[pipe].feed(data, time.time())
+            self._stream(attempt, attempt.ends[pipe]).feed(data, time.time())
         else:
-            self._close_pipe(attempt, pipe)
+            del attempt.ends[pipe]
+            self._close_pipe(pipe)
 
-    def _close_pipe(self, attempt: Attempt, pipe: int) -> None:
-        attempt.ends.pop(pipe).finish(time.time())
-        del self._by_pipe[pipe]
+    def _stream(self, attempt: Attempt, kind: int) -> Stream:
+        """Made for the first byte: most trials have nothing to say on one of the two."""
+        stream = attempt.streams.get(kind)
+        if stream is None:
+            reader = self._line_reader(attempt) if self._patterns else None
+            limit = self._config.output_limit_bytes
+            stream = Stream(self.output, attempt.trial.number, attempt.attempt, kind, limit, reader)
+            attempt.streams[kind] = stream
+        return stream
+
+    def _close_pipe(self, pipe: int) -> None:
+        self._by_pipe.pop(pipe, None)
         os.close(pipe)  # which also takes it out of the poller
 
     def _drain_pipes(self, attempt: Attempt) -> bool:
         """Read all that is there. True when something else still holds a pipe open."""
         held = False
-        for pipe in list(attempt.ends):
-            stream = attempt.ends[pipe]
+        for pipe, kind in attempt.ends.items():
             try:
                 while data := os.read(pipe, _READ_BYTES):
-                    stream.feed(data, time.time())
+                    self._stream(attempt, kind).feed(data, time.time())
             except BlockingIOError:
                 held = True
-            self._close_pipe(attempt, pipe)
+            self._close_pipe(pipe)
+        attempt.ends = {}
         return held
 
     def _line_reader(self, attempt: Attempt) -> Callable[[bytes], None]:
@@ -233,13 +258,15 @@ class Runner:
             self._timed.add(attempt)
 
     def stop_all(self, cause: Cause, kill: bool = False) -> None:
-        for attempt in list(self.attempts.values()):
+        for attempt in [attempt for attempt in self.attempts.values() if attempt not in self.ended]:
             self.stop(attempt, cause)
             if kill:
                 attempt.send(signal.SIGKILL)
 
     def check_limits(self, now: float) -> Optional[float]:
         """Enforce time limits and graces; returns when to look again."""
+        if not self._timed and not self._leftovers:
+            return None
         for attempt in list(self._timed):
             if attempt.kill_at is not None and now >= attempt.kill_at:
                 attempt.send(signal.SIGKILL)
@@ -309,29 +336,43 @@ class Runner:
         self._stage_ended(attempt)
 
     def _stage_ended(self, attempt: Attempt) -> None:
+        """Go on with the next stage, or free the slot. The books are done later, when the slot is busy again."""
+        attempt.ended = time.monotonic()
+        last = attempt.stage + 1 == len(attempt.trial.stages)
+        if attempt.status == 0 and attempt.cause is None and not last:
+            self._close_stage(attempt)
+            attempt.stage += 1
+            self._launch_stage(attempt)
+            return
+        self.free.append(attempt.slot)
+        self.ended.append(attempt)
+
+    def _close_stage(self, attempt: Attempt) -> None:
         if self._drain_pipes(attempt) and attempt.pid not in self._leftovers:
             # Somebody outside the process group still holds the pipe: a process that went its own way.
             end_strays("WINDLASS_TRIAL", attempt.trial.id)
         attempt.pid = 0
-        last = attempt.stage + 1 == len(attempt.trial.stages)
-        if attempt.status == 0 and attempt.cause is None and not last:
-            attempt.stage += 1
-            self._launch_stage(attempt)
-            return
-        self._finish(attempt)
+
+    def finish_ended(self) -> None:
+        """Record the attempts that have ended."""
+        for attempt in self.ended:
+            self._close_stage(attempt)
+            self._finish(attempt)
+        self.ended.clear()
 
     def _finish(self, attempt: Attempt) -> None:
         cause, code, number = cause_of(attempt.status)
         if attempt.cause is not None:
             cause = attempt.cause  # also when it then ended with 0: it was told to stop before it was done
         elif cause in (Cause.FAILED, Cause.KILLED):
-            cause = refine_cause(cause, number, [stream.tail() for stream in attempt.streams])
+            cause = refine_cause(cause, number, [stream.tail() for stream in attempt.streams.values()])
         if self._config.outputs:
             attempt.note = keep_outputs(self._config, self._paths, attempt.trial) or attempt.note
-        self._journal.add_line(_compact(self._end_event(attempt, cause, code, number)))
+        for stream in attempt.streams.values():
+            stream.finish(time.time())
+        self._journal.add_line(self._end_line(attempt, cause, code, number))
         self._timed.discard(attempt)
         del self.attempts[attempt.attempt]
-        self.free.append(attempt.slot)
         self.finished += 1
         if cause is not Cause.DONE:
             self._after_failure(attempt, cause)
@@ -349,32 +390,28 @@ class Runner:
         else:
             self.failed += 1
 
-    def _end_event(self, attempt: Attempt, cause: Cause, code: int, number: int) -> Dict[str, Any]:
-        duration_s = time.monotonic() - attempt.started
-        event: Dict[str, Any] = {
-            "e": "end",
-            "t": round(attempt.started_wall + duration_s, 3),
-            "i": attempt.trial.number,
-            "n": attempt.attempt,
-            "cause": cause.value,
-            "code": code,
-            "start": round(attempt.started_wall, 3),
-            "dur": round(duration_s, 4),
-            "cpu_s": round(attempt.cpu_s, 3),
-            "rss_mb": round(attempt.rss_mb, 1),
-        }
-        optional: Tuple[Tuple[str, Any], ...] = (
-            ("sig", number),
-            ("out", sum(stream.total_bytes for stream in attempt.streams)),
-            ("m", attempt.book.to_json()),
-            ("note", attempt.note),
+    def _end_line(self, attempt: Attempt, cause: Cause, code: int, number: int) -> str:
+        """The journal's line, written out by hand: this is the busiest place of all."""
+        wall, duration_s = attempt.started_wall, attempt.ended - attempt.started
+        line = (
+            f'{{"e":"end","t":{wall + duration_s:.3f},"i":{attempt.trial.number},"n":{attempt.attempt},'
+            f'"cause":"{cause.value}","code":{code},"start":{wall:.3f},"dur":{duration_s:.4f},'
+            f'"cpu_s":{attempt.cpu_s:.3f},"rss_mb":{attempt.rss_mb:.1f}'
         )
-        event.update((key, value) for key, value in optional if value)
+        more: Dict[str, Any] = {}
+        if number:
+            more["sig"] = number
+        if attempt.streams:
+            more["out"] = sum(stream.total_bytes for stream in attempt.streams.values())
+        if attempt.book.values:
+            more["m"] = attempt.book.to_json()
         if attempt.book.step is not None:
-            event["step"] = attempt.book.step
+            more["step"] = attempt.book.step
         if len(attempt.trial.stages) > 1:
-            event["stage"] = attempt.trial.stages[attempt.stage][0]
-        return event
+            more["stage"] = attempt.trial.stages[attempt.stage][0]
+        if attempt.note:
+            more["note"] = attempt.note
+        return f"{line},{_compact(more)[1:]}" if more else line + "}"
 
     def live(self) -> Dict[str, Any]:
         """Metrics of the attempts under way, for the beat."""

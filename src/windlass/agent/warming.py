@@ -37,6 +37,8 @@ class Warming:
 
     def takes(self, words: List[str], env: Mapping[str, str]) -> bool:
         """Whether this command starts warm; starts its server the first time."""
+        if tuple(words[:2]) in self._refused:
+            return False
         command = self._command(words, env)
         if command is None:
             return False
@@ -50,19 +52,27 @@ class Warming:
                 self._agent_zip,
                 self._learned_path,
             )
-            server.start()
+            try:
+                server.start()
+            except WarmRefused as refused:
+                self._refuse(words, refused)
+                return False
             self._servers[key] = server
             self.opened.append(server)
-        return True
+        return self._servers[key].accepts(command)
 
     def _command(self, words: List[str], env: Mapping[str, str]) -> Optional[PythonCommand]:
         try:
             return python_command(words, env, self._config.workdir)
         except WarmRefused as refused:
-            if str(refused) not in self._refused.values():
-                self._refused[tuple(words[:2])] = str(refused)
-                self._note(f"warm start refused: {refused}")
+            self._refuse(words, refused)
             return None
+
+    def _refuse(self, words: List[str], refused: WarmRefused) -> None:
+        """Say it once; the command starts cold."""
+        if refused.reason not in self._refused.values():
+            self._note(f"warm start refused: {refused.reason}")
+        self._refused[tuple(words[:2])] = refused.reason
 
     def spawn(self, token: int, words: List[str], env: Mapping[str, str], out: int, err: int) -> None:
         command = python_command(words, env, self._config.workdir)

@@ -203,13 +203,12 @@ class _Builder:
             return _parse_int(text)
         if tag == "float":
             return _parse_float(text)
-        if tag == "str" and node.style is None and _MISSED_FLOAT.fullmatch(text):
+        if tag == "str" and getattr(node, "style", None) is None and _MISSED_FLOAT.fullmatch(text):
             return _parse_float(text)
         if tag in {"str", "timestamp", "value"}:
             return self._join_surrogates(node, text)
         self._problem(node, f"the tag {tag} has no meaning in a study file", "remove the tag")
         return None
-
 
     def _join_surrogates(self, node: Node, text: str) -> str:
         r"""JSON writes one character as two escapes, ``"\ud83d\ude00"``; YAML reads them as two halves."""
