@@ -24,7 +24,12 @@ sys.exit(3 if sys.argv[1] == "7" else 0)
 
 def study(project: Project, warm: object, script: str = SCRIPT, **more: object) -> None:
     project.write("trial.py", script)
-    keys = {"command": [sys.executable, "trial.py", "{n}", "a b"], "parameters": {"n": list(range(10))}, "warm": warm, **more}
+    keys = {
+        "command": [sys.executable, "trial.py", "{n}", "a b"],
+        "parameters": {"n": list(range(10))},
+        "warm": warm,
+        **more,
+    }
     project.write("study.yaml", json.dumps(keys))
 
 
@@ -55,7 +60,9 @@ def test_a_command_that_is_no_python_script_starts_cold_and_says_so(project: Pro
 
 
 def test_a_named_module_that_starts_threads_is_refused(project: Project) -> None:
-    project.write("restless.py", "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n")
+    project.write(
+        "restless.py", "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
     study(project, ["restless"], env={"PYTHONPATH": str(project.folder)})
     done = project.run("run", code=2)
     assert "restless" in done.stderr and "thread" in done.stderr
@@ -66,16 +73,26 @@ def test_a_named_module_that_starts_threads_is_refused(project: Project) -> None
 
 
 def test_limits_hold_for_warm_trials(project: Project) -> None:
-    study(project, "auto", "import time, sys\nprint('on', flush=True)\ntime.sleep(600 if sys.argv[1] == '1' else 0)\n", timeout="2s", grace="1s")
+    study(
+        project,
+        "auto",
+        "import time, sys\nprint('on', flush=True)\ntime.sleep(600 if sys.argv[1] == '1' else 0)\n",
+        timeout="2s",
+        grace="1s",
+    )
     project.run("run", code=1)
     assert project.counts() == {"done": 9, "failed": 1}
     assert project.json("results", "--json")[1]["cause"] == "time limit"
 
 
 def test_kill_of_the_agent_takes_warm_trials_along(project: Project) -> None:
-    study(project, "auto", "import time, sys, os\nopen('at' + sys.argv[1], 'w')\ntime.sleep(0 if sys.argv[1] in '012' else 600)\n")
+    study(
+        project,
+        "auto",
+        "import time, sys, os\nopen('at' + sys.argv[1], 'w')\ntime.sleep(0 if sys.argv[1] in '012' else 600)\n",
+    )
     run = project.start("run", "--quiet")
-    wait_for(lambda: (project.folder / "at4").exists())
+    wait_for((project.folder / "at4").exists)
     folder = project.study_folder()
     agents = [agent["id"] for agent in project.json("status", "--json")["agents"] if agent["alive"]]
     header = json.loads((folder / "journal" / f"{agents[0]}.jsonl").read_text().splitlines()[0])

@@ -159,7 +159,7 @@ def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter,
     heard = 0
     pause_s = _POLL_S
     while True:
-        code = agents.poll()
+        code = agents.wait(pause_s)
         began = time.monotonic()
         if follower.update() or code is not None:
             reporter.progress(follower, total)
@@ -169,8 +169,7 @@ def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter,
         if code is not None:
             return code
         # Looking must stay cheap next to what is looked at.
-        pause_s = max(_POLL_S, 20 * (time.monotonic() - began))
-        time.sleep(min(pause_s, 2.0))
+        pause_s = min(2.0, max(_POLL_S, 20 * (time.monotonic() - began)))
 
 
 def _pass_on(agents: LaunchedAgents, heard: int, count: int, reporter: Reporter, follower: Follower) -> None:

@@ -97,7 +97,7 @@ class Loop:
         self._runner.stop_all(Cause.STOPPED, kill=True)
         if self._runner.warming is not None:
             self._runner.warming.close()
-        end_strays(AGENT_VARIABLE, self._agent)
+        end_strays(AGENT_VARIABLE, self._agent, looks=1)
         try:
             self._runner.close()
         except (DiskFull, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import io
 import marshal
@@ -47,13 +48,15 @@ def build_agent() -> bytes:
             with open(path, "rb") as file:
                 source = file.read()
             _add(archive, name, source)
-            _add(archive, name + "c", _compiled(source, name))
+            _add(archive, name + "c", _compiled(path, name))
     return buffer.getvalue()
 
 
-def _compiled(source: bytes, name: str) -> bytes:
+def _compiled(path: str, name: str) -> bytes:
+    """The module compiled, from the cache that importing it has left where there is one."""
+    module = name.removesuffix(".py").replace("/", ".")
+    code = importlib.machinery.SourceFileLoader(module, path).get_code(module)
     # Flags 0, time 0: the importer of archives compares it with nothing but the version of Python.
-    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     return importlib.util.MAGIC_NUMBER + b"\0" * 12 + marshal.dumps(code)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import time
 from typing import Any, Dict, Mapping, Optional
 
@@ -28,7 +27,7 @@ def this_machine() -> Dict[str, str]:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         namespace = ""
-    host = socket.gethostname()
+    host = os.uname().nodename
     return {
         "host": host,
         "machine": _read("/etc/machine-id") or host,

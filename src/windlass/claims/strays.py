@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import List
+from typing import List, Set
 
 AGENT_VARIABLE = "WINDLASS_AGENT"
 
@@ -36,14 +36,19 @@ def find_strays(variable: str, value: str) -> List[int]:
     return found
 
 
-def end_strays(variable: str, value: str, grace_s: float = 0.0) -> int:
-    """Ask them to end, wait, then kill, until two looks in a row find none. Returns how many there were."""
-    ended = set()
+def end_strays(variable: str, value: str, grace_s: float = 0.0, looks: int = 2) -> int:
+    """Ask them to end, wait, then kill, until so many looks in a row find none. Returns how many there were.
+
+    One look is enough for whoever knows that nothing is being started at this moment.
+    """
+    ended: Set[int] = set()
     deadline = time.monotonic() + grace_s
     clean = 0
-    while clean < 2:
+    while True:
         strays = find_strays(variable, value)
         clean = 0 if strays else clean + 1
+        if clean >= looks:
+            return len(ended)
         for pid in strays:
             first_time = pid not in ended
             ended.add(pid)
@@ -56,4 +61,3 @@ def end_strays(variable: str, value: str, grace_s: float = 0.0) -> int:
                 pass
         # Between two looks a process may appear that was being started while its starter died.
         time.sleep(0.02)
-    return len(ended)

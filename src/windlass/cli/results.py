@@ -11,14 +11,15 @@ import click
 
 from windlass.claims.ranges import Ranges
 from windlass.cli.options import find_study, folder_option
+from windlass.collect.facts import PlannedFacts, read_facts
 from windlass.collect.groups import group_rows
 from windlass.collect.index import StudyIndex
-from windlass.collect.look import PlannedFacts, read_facts, read_register
+from windlass.collect.look import read_register
 from windlass.collect.results import Row, best_rows, result_rows
 from windlass.errors import input_error
 from windlass.model import Metric
 from windlass.paths import StudyPaths
-from windlass.view.results import FORMATS, write_results
+from windlass.view.results import FORMATS, render_card, write_results
 
 
 @click.command()
@@ -70,7 +71,11 @@ def command(
         rows = _groups(paths, index, included, _needed(metric), by, stat, facts.seed_name)
     else:
         rows = result_rows(paths, index, included, metric, facts.seed_name)
-    _write(rows, "json" if as_json else kind, output)
+    kind = "json" if as_json else kind
+    if best and kind == "table" and output is None and limit == 1:
+        print(render_card(next(iter(rows), {})))
+    else:
+        _write(rows, kind, output)
     index.close()
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass
-from typing import Any
 
 from windlass.claims import ranges as rs
 from windlass.claims.alive import LEASE_S, is_alive, seconds_silent
@@ -13,24 +10,7 @@ from windlass.claims.register import Register, RegisterFile
 from windlass.collect.index import StudyIndex
 from windlass.collect.reconcile import StudyView, study_view
 from windlass.journal.fold import AgentRecord
-from windlass.model import Metric
 from windlass.paths import StudyPaths
-
-
-@dataclass(frozen=True)
-class PlannedFacts:
-    """What plan.json says that results need."""
-
-    name: str
-    metric: Metric | None
-    seed_name: str
-
-
-def read_facts(paths: StudyPaths) -> PlannedFacts:
-    with open(paths.plan, encoding="utf-8") as file:
-        plan: dict[str, Any] = json.load(file)
-    metric = Metric(plan["metric"], plan["goal"]) if plan["metric"] else None
-    return PlannedFacts(plan["name"], metric, plan["seed_name"])
 
 
 def read_register(paths: StudyPaths) -> Register:

@@ -8,8 +8,8 @@ from typing import Protocol
 class LaunchedAgents(Protocol):
     """Agents that a launcher has started."""
 
-    def poll(self) -> int | None:
-        """None while any of them is there, else the exit code that tells the truth about all of them."""
+    def wait(self, patience_s: float) -> int | None:
+        """None if any of them is still there after so long, else the exit code that tells the truth about all."""
 
     def drain(self) -> None:
         """Take no more trials; let those under way end."""

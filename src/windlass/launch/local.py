@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import sys
 import tempfile
 
@@ -12,20 +14,22 @@ from windlass.paths import StudyPaths
 
 
 class LocalAgents:
-    """The agent of this machine. When this process dies, so does the agent: it holds the other end of a pipe."""
+    """The agent of this machine. A socket between us tells each when the other has died: it is closed then."""
 
     def __init__(self, folder: str, slots: int) -> None:
-        reading, self._held = os.pipe()
+        self._socket, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         words = [sys.executable, "-I", StudyPaths(folder).agent, folder]
-        words += ["--slots", str(slots), "--launcher-fd", str(reading), "--linger"]
+        words += ["--slots", str(slots), "--launcher-fd", str(theirs.fileno()), "--linger"]
         try:
-            self._process = start_detached(words, [reading], self._errors.fileno())
+            self._process = start_detached(words, [theirs.fileno()], self._errors.fileno())
         finally:
-            os.close(reading)
+            theirs.close()
 
-    def poll(self) -> int | None:
-        return self._process.poll()
+    def wait(self, patience_s: float) -> int | None:
+        if select.select([self._socket], [], [], patience_s)[0]:
+            return self._process.wait()
+        return None
 
     def drain(self) -> None:
         self._signal(signal.SIGINT)
@@ -42,7 +46,7 @@ class LocalAgents:
         return os.pread(self._errors.fileno(), size, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
-        os.close(self._held)
+        self._socket.close()
         self._process.wait()
         self._errors.close()
 

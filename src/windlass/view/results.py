@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from windlass.errors import WindlassError, input_error
-from windlass.view.table import columns_of, render_table
+from windlass.view.table import columns_of, render_cell, render_table
 
 FORMATS = ("table", "csv", "json", "parquet")
 
@@ -39,6 +39,14 @@ def write_results(
         _write_parquet(rows, path)
     else:
         raise input_error(f"there is no format {kind!r}", f"one of: {', '.join(FORMATS)}")
+
+
+def render_card(row: Row) -> str:
+    """One row, a line a column: nothing is cut off."""
+    if not row:
+        return "no trial is done yet"
+    width = max(len(name) for name in row)
+    return "\n".join(f"{name:<{width}}  {render_cell(value)}" for name, value in row.items())
 
 
 def render_json(rows: Iterable[Row]) -> Iterator[str]:
