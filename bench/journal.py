@@ -19,6 +19,9 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
+from common import report as report_figure
+from common import timed_with_memory, windlass
+from windlass.claims.register import Register, RegisterFile
 from windlass.ids import trial_id
 from windlass.paths import StudyPaths
 from windlass.trialfile import append_trials
@@ -26,23 +29,6 @@ from windlass.trialfile import append_trials
 _AGENTS = 4
 _BLOCK = 500  # trials that an agent claims at a time
 
-_LOOK = """
-import resource, sys
-from windlass.collect.index import StudyIndex
-from windlass.collect.results import best_rows
-from windlass.model import Metric
-from windlass.paths import StudyPaths
-from windlass.states import State
-question, folder, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
-paths = StudyPaths(folder)
-index = StudyIndex(paths)
-index.refresh()
-if question == "counts":
-    assert index.counts(total)[State.DONE] == total, index.counts(total)
-else:
-    assert len(best_rows(paths, index, [(0, total)], Metric("loss"))) == 1
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-"""
 _READ = """
 import glob, sys
 for path in glob.glob(sys.argv[1] + "/*.jsonl"):
@@ -67,6 +53,10 @@ def make_study(paths: StudyPaths, count: int, seeds: int) -> None:
     for number in range(_AGENTS):
         with open(paths.journal_of(f"agent-{number}"), "w", encoding="utf-8") as file:
             _write_journal(file, number, count)
+    with open(paths.plan, "w", encoding="utf-8") as file:
+        json.dump({"name": "bench", "metric": "loss", "goal": "minimize", "seed_name": "seed"}, file)
+    everything = [(0, count)]
+    RegisterFile(paths.claims, "bench").update(lambda _: Register(count, everything, [], {}, []))
 
 
 def _write_journal(file: TextIO, agent: int, count: int) -> None:
@@ -113,15 +103,13 @@ def report(paths: StudyPaths, count: int) -> None:
     print(f"floor  python -c 'import sqlite3'   {started:8.3f} s")
     print(f"floor  read the bytes               {read:8.3f} s")
     print(f"floor  parse the lines              {parsed:8.3f} s")
-    for question in ("counts", "best"):
-        first, memory_mb = timed(_LOOK, question, paths.folder, str(count))
-        again = best_of(5, _LOOK, question, paths.folder, str(count))
-        what = "index and " if question == "counts" else ""
-        print(
-            f"first  {what + question:<28} {first:8.3f} s   {first / parsed:6.2f} × parsing"
-            f"   {first / count * 1e6:6.2f} µs a trial   {memory_mb} MB"
-        )
-        print(f"again  {question:<28} {again:8.3f} s   {again / started:6.2f} × import sqlite3")
+    for name, words in (("status", ["status"]), ("results --best", ["results", "--best"])):
+        look = windlass(words[0], paths.folder, *words[1:])
+        first, memory_mb = timed_with_memory(look, cwd=paths.folder)
+        again = min(timed_with_memory(look, cwd=paths.folder)[0] for _ in range(5))
+        report_figure(f"first {name}, against parsing the lines", f"{first / parsed:.2f} ×", "linear")
+        report_figure(f"first {name}: memory", f"{memory_mb:.0f} MB", "–")
+        report_figure(f"{name} again", f"{again:.2f} s, {again / started:.0f} × sqlite3", "below 1 s")
 
 
 def main() -> None:
