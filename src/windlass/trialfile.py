@@ -1,6 +1,6 @@
 """trials.jsonl and its index: one line a trial, found by number without reading the rest. Python 3.9.
 
-trials.jsonl   {"id": "t…", "settings": {…}, "stages": [["main", ["python", "train.py", …]]]}, one line a trial
+trials.jsonl   {"id": "t…", "stages": [["main", ["python", "train.py", …]]], "settings": {…}}, one line a trial
 trials.idx     16 bytes a trial: where its line begins and a number made of its id, both little-endian
 A trial's number is its position. Lines are only ever added. How many of them count is said by the claims register;
 what a killed writer left beyond that is cut off before the next lines are added.
@@ -62,12 +62,16 @@ class TrialFile:
         trial: dict[str, Any] = json.loads(line)
         return trial
 
-    def iterate(self, first: int, stop: int, chunk: int = 2000) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Trials `first` to `stop` - 1 with their numbers, a chunk in memory at a time."""
+    def iterate_lines(self, first: int, stop: int, chunk: int = 2000) -> Iterator[tuple[int, bytes]]:
+        """Lines of trials `first` to `stop` - 1 with their numbers, a chunk in memory at a time."""
         for begin in range(first, stop, chunk):
-            lines = self.read_bytes(begin, min(begin + chunk, stop)).splitlines()
-            for number, line in enumerate(lines, begin):
-                yield number, json.loads(line)
+            lines = self.read_bytes(begin, min(begin + chunk, stop)).split(b"\n")
+            yield from enumerate(lines[:-1], begin)
+
+    def iterate(self, first: int, stop: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Trials `first` to `stop` - 1 with their numbers."""
+        for number, line in self.iterate_lines(first, stop):
+            yield number, json.loads(line)
 
     def id_numbers(self, count: int) -> Iterator[tuple[int, int]]:
         """(number, id_number) of the first `count` trials."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -21,16 +22,22 @@ _TOKEN = re.compile(r"\{envvar:(\w+)\}")
 class Trial:
     """A trial as the agent knows it: its number and its line of trials.jsonl."""
 
-    __slots__ = ("id", "node_words", "number", "settings", "stages", "tried")
+    __slots__ = ("id", "node_words", "number", "settings", "settings_json", "stages", "tried")
 
-    def __init__(self, number: int, line: Mapping[str, Any]) -> None:
+    def __init__(self, number: int, line: bytes) -> None:
+        fields = json.loads(line)
         self.number = number
-        self.id: str = line["id"]
-        self.settings: Dict[str, Any] = line["settings"]
-        self.stages: List[Tuple[str, List[str]]] = line["stages"]
+        self.id: str = fields["id"]
+        self.settings: Dict[str, Any] = fields["settings"]
+        # Settings stand last in the line, and quotes inside words are escaped: this cuts out just their text.
+        self.settings_json = line[line.index(b',"settings":') + 12 : -1]
+        self.stages: List[Tuple[str, List[str]]] = fields["stages"]
         # Whether its words have parts that only the node can fill in.
-        self.node_words = any("{envvar:" in w or "{args_json_file}" in w for _, words in self.stages for w in words)
+        self.node_words = b"{envvar:" in line or b"{args_json_file}" in line
         self.tried: Dict[str, int] = {}  # cause → how often it ended so here
+
+
+NO_METRICS = MetricBook()  # shared by all that have reported none; never written to
 
 
 class Attempt:
@@ -56,9 +63,9 @@ class Attempt:
         self.ends: Dict[int, int] = {}  # open pipe → which stream comes out of it
         self.streams: Dict[int, Stream] = {}  # what came out so far
         self.launched = False
-        self.book = MetricBook()
-        self.curve = Curve()
-        self.variables: Dict[str, str] = {}  # environment of its own
+        self.book = NO_METRICS  # a book of its own is made for the first metric
+        self.curve: Optional[Curve] = None
+        self.variables: Dict[bytes, bytes] = {}  # environment of its own
         self.status = 0
         self.rss_mb = 0.0
         self.cpu_s = 0.0
@@ -74,19 +81,19 @@ class Attempt:
                 pass
 
 
-def trial_variables(trial: Trial, attempt: int, slot: Slot, settings_json: str, seed: Any) -> Dict[str, str]:
+def trial_variables(trial: Trial, attempt: int, slot: Slot, seed: Any) -> Dict[bytes, bytes]:
     """The environment that differs from trial to trial."""
     variables = {
-        "WINDLASS_TRIAL": trial.id,
-        "WINDLASS_TRIAL_NUMBER": str(trial.number),
-        "WINDLASS_ATTEMPT": str(attempt),
-        "WINDLASS_SLOT": str(slot.number),
-        "WINDLASS_PARAMS": settings_json,
+        b"WINDLASS_TRIAL": trial.id.encode(),
+        b"WINDLASS_TRIAL_NUMBER": b"%d" % trial.number,
+        b"WINDLASS_ATTEMPT": b"%d" % attempt,
+        b"WINDLASS_SLOT": b"%d" % slot.number,
+        b"WINDLASS_PARAMS": trial.settings_json,
     }
     if seed is not None:
-        variables["WINDLASS_SEED"] = str(seed)
+        variables[b"WINDLASS_SEED"] = str(seed).encode()
     if slot.gpus is not None:
-        variables["CUDA_VISIBLE_DEVICES"] = slot.gpus
+        variables[b"CUDA_VISIBLE_DEVICES"] = slot.gpus.encode()
     return variables
 
 
@@ -107,17 +114,18 @@ class Spawner:
         self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         self._programs: Dict[str, str] = {}
 
-    def spawn(self, words: List[str], variables: Mapping[str, str], out: int, err: int) -> int:
+    def spawn(self, words: List[str], variables: Mapping[bytes, bytes], out: int, err: int) -> int:
         """Start `words` in a process group of its own, with `variables` beside the rest. Raises OSError."""
         actions = (
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, err, 2),
         )
-        env = self._env.copy()
-        for name, value in variables.items():
-            env[os.fsencode(name)] = os.fsencode(value)
-        program = words[0] if os.sep in words[0] else self._find(words[0], variables.get("PATH", self._path))
+        env = {**self._env, **variables}
+        program = words[0]
+        if os.sep not in program:
+            own_path = variables.get(b"PATH")
+            program = self._find(program, self._path if own_path is None else os.fsdecode(own_path))
         return os.posix_spawn(
             program, words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
         )
@@ -152,7 +160,8 @@ def explain_start_error(error: OSError, words: List[str]) -> Tuple[int, str]:
 
 def cause_of(status: int) -> Tuple[Cause, int, int]:
     """Cause, exit code and signal of a process that ended by itself."""
+    if status == 0:
+        return Cause.DONE, 0, 0
     if os.WIFSIGNALED(status):
         return Cause.KILLED, 0, os.WTERMSIG(status)
-    code = os.WEXITSTATUS(status)
-    return (Cause.DONE if code == 0 else Cause.FAILED), code, 0
+    return Cause.FAILED, os.WEXITSTATUS(status), 0

@@ -47,7 +47,7 @@ class TrialQueue:
         if not self._ready and self._ranges:
             block, self._ranges = rs.take(self._ranges, _READ_AHEAD)
             for first, stop in block:
-                self._ready.extend(Trial(number, line) for number, line in self._trials.iterate(first, stop))
+                self._ready.extend(Trial(number, line) for number, line in self._trials.iterate_lines(first, stop))
         if self._ready:
             return self._ready.popleft()
         return self._again.popleft() if self._again else None

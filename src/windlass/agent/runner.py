@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from windlass.agent.child import (
+    NO_METRICS,
     Attempt,
     Spawner,
     Trial,
@@ -21,7 +22,7 @@ from windlass.agent.child import (
 )
 from windlass.agent.config import AgentConfig, Slot
 from windlass.agent.diagnose import refine_cause
-from windlass.agent.metrics import Message, MetricsFile, OutputPatterns
+from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, OutputPatterns
 from windlass.agent.output import OutputLog, Stream
 from windlass.agent.outputs import keep_outputs
 from windlass.agent.warming import Warming
@@ -101,9 +102,9 @@ class Runner:
         attempt.launched = True
         trial = attempt.trial
         seed = trial.settings.get(self._config.seed_name)
-        attempt.variables = trial_variables(trial, attempt.attempt, attempt.slot, _compact(trial.settings), seed)
+        attempt.variables = trial_variables(trial, attempt.attempt, attempt.slot, seed)
         for name, value in self._filled_in:
-            attempt.variables[name] = _fill_value(value, trial.settings)
+            attempt.variables[os.fsencode(name)] = os.fsencode(_fill_value(value, trial.settings))
         self._launch_stage(attempt)
 
     def _launch_stage(self, attempt: Attempt) -> None:
@@ -116,9 +117,10 @@ class Runner:
         os.set_blocking(err_read, False)
         attempt.ends = {out_read: STDOUT, err_read: STDERR}
         try:
-            if self.warming is not None and self.warming.takes(words, env := {**self._env, **attempt.variables}):
+            if self.warming is not None and self.warming.takes(words, self._env):
                 attempt.warm = True
-                self.warming.spawn(attempt.attempt, words, env, out_write, err_write)
+                own = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
+                self.warming.spawn(attempt.attempt, words, {**self._env, **own}, out_write, err_write)
             else:
                 attempt.warm = False
                 attempt.pid = self._spawner.spawn(words, attempt.variables, out_write, err_write)
@@ -139,8 +141,8 @@ class Runner:
     def _arguments_file(self, attempt: Attempt, words: List[str]) -> str:
         path = os.path.join(self._runtime_folder, f"arguments-{attempt.slot.number}.json")
         if any("{args_json_file}" in word for word in words):
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(_compact(attempt.trial.settings))
+            with open(path, "wb") as file:
+                file.write(attempt.trial.settings_json)
         return path
 
     def _say(self, attempt: Attempt, text: str) -> None:
@@ -225,17 +227,24 @@ class Runner:
         number, attempt_number, when, step, values = message
         attempt = self.attempts.get(attempt_number)
         if attempt is not None and attempt.trial.number == number:
-            attempt.book.logged = True
+            self._book(attempt).logged = True
             self._record(attempt, when, step, values)
 
+    def _book(self, attempt: Attempt) -> MetricBook:
+        if attempt.book is NO_METRICS:
+            attempt.book = MetricBook()
+        return attempt.book
+
     def _record(self, attempt: Attempt, when: float, step: Optional[float], values: Dict[str, float]) -> None:
-        book = attempt.book
+        book = self._book(attempt)
         if step is not None:
             book.step = step
         for name, value in values.items():
             book.add(name, value)
             if name == self._config.metric and not abs(value) < float("inf"):
                 self._not_a_number(attempt, name, value)
+        if attempt.curve is None:
+            attempt.curve = Curve()
         if values and attempt.curve.keep(when):
             self.curves.add(attempt.trial.number, attempt.attempt, when, step, values)
 
