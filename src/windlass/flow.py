@@ -163,9 +163,10 @@ def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter,
         began = time.monotonic()
         if follower.update() or code is not None:
             reporter.progress(follower, total)
-        if interrupts.count > heard:
-            _pass_on(agents, heard, interrupts.count, reporter, follower)
-            heard = interrupts.count
+        count = interrupts.count  # looked at once: another may come at any moment
+        if count > heard:
+            _pass_on(agents, heard, count, reporter, follower)
+            heard = count
         if code is not None:
             return code
         # Looking must stay cheap next to what is looked at.
