@@ -68,6 +68,7 @@ class Loop:
         self._next_beat = self._began + BEAT_S
         self._next_control = self._began + _CONTROL_S
         self._next_idle_look = 0.0
+        self._last_claim = (self._began, 0)  # when, and how many had finished by then
         self._failing_since: Optional[float] = None
         self._unfinished: List[int] = []
         runner.retry = queue.push_again
@@ -172,13 +173,16 @@ class Loop:
         now = time.monotonic()
         if now < self._next_idle_look:
             return False
-        rate_per_s = self._runner.finished / max(now - self._began, 0.001)
+        # How fast it goes now, not on the whole: the first trials may have waited for something.
+        since, finished = self._last_claim
+        rate_per_s = (self._runner.finished - finished) / max(now - since, 0.001)
         try:
             taken = self._claimer.take(free, rate_per_s, self._runner.busy)
         except DiskFull as error:
             self._disk_full(error)
             return False
         self._queue.push(taken)
+        self._last_claim = (now, self._runner.finished)
         if not taken:
             self._next_idle_look = now + _IDLE_S
         return bool(taken)
