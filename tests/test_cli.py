@@ -186,3 +186,54 @@ def test_examples_of_the_other_forms(project: Project) -> None:
     project.env["PATH"] = f"{Path(sys.executable).parent}:{project.env['PATH']}"
     project.run("run", "hpc_files/experiment_configurations.txt", "--name", "configs", "--quiet")
     assert project.run("logs", "0").stdout == "7\n"
+
+
+def test_a_sample_of_far_apart_trials(project: Project) -> None:
+    project.write(
+        "study.yaml", f"command: 'true {{a}} {{b}}'\nparameters:\n  a: {list(range(10))}\n  b: {list(range(10))}\n"
+    )
+    project.run("run", "--sample", "5")
+    done = [row for row in project.json("results", "--json") if row["state"] == "done"]
+    assert len(done) == 5
+    assert {(0, 0), (9, 9)} <= {(row["a"], row["b"]) for row in done}
+    project.run("run")
+    assert project.counts() == {"done": 100}
+
+
+def test_a_failing_sample_says_so(project: Project) -> None:
+    project.write("study.yaml", "command: sh -c 'exit {n}'\nparameters:\n  n: [0, 1, 2]\n")
+    project.run("run", "--sample", "2", code=1)
+    assert project.counts() == {"done": 1, "failed": 1, "waiting": 1}
+
+
+def test_plan_checks_options_against_help(project: Project) -> None:
+    project.write(
+        "train.py", "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.parse_args()\n"
+    )
+    study = {
+        "command": [sys.executable, "train.py", "--lr", "{lr}", "--seed", "{seed}"],
+        "parameters": {"lr": [1]},
+        "seeds": 5,
+    }
+    project.write("study.yaml", json.dumps(study))
+    project.run("plan")
+    assert "does not speak of --seed" in project.run("plan", "--check", code=2).stderr
+    without_seed = {"command": study["command"][:4], "parameters": study["parameters"]}
+    project.write("study.yaml", json.dumps(without_seed))
+    project.run("plan", "--check")
+
+
+def test_logs_as_json(project: Project) -> None:
+    project.write("study.yaml", "command: sh -c 'echo out {n}; echo err >&2; exit {n}'\nparameters:\n  n: [0, 1]\n")
+    project.run("run", code=1)
+    (failed,) = project.json("logs", "--failed", "--json")
+    assert (failed["number"], failed["stdout"], failed["stderr"], failed["cause"]) == (1, "out 1\n", "err\n", "failed")
+    assert project.json("logs", "0", "--json")[0]["stdout"] == "out 0\n"
+
+
+def test_folders_of_the_documents(project: Project) -> None:
+    project.env["SCRATCH"] = str(project.folder / "scratch")
+    (project.folder / ".git").mkdir()
+    project.run("run", "--quiet", "--name", "exp", "--param", "n=[1]", "--", "true", "{n}")
+    roots = list((project.folder / "scratch").iterdir())
+    assert len(roots) == 1 and (roots[0] / "hpc_outputs").is_dir() and (roots[0] / "exp" / "checkpoints").is_dir()

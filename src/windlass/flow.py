@@ -60,19 +60,30 @@ def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
     return plan_local(study, count_trials(study), settings, site, folder)
 
 
-def run_plan(plan: Plan, launcher: Launcher, reporter: Reporter, on_end: Callable[..., None] | None = None) -> Outcome:
+def run_plan(
+    plan: Plan,
+    launcher: Launcher,
+    reporter: Reporter,
+    on_end: Callable[..., None] | None = None,
+    sample: int | None = None,
+) -> Outcome:
     """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
     paths = StudyPaths(plan.folder)
     trials = iterate_trials(plan.study)
-    prepared = prepare_folder(plan, trials, _done_numbers(paths), client_name())
+    prepared = prepare_folder(plan, trials, _done_numbers(paths), client_name(), sample)
     reporter.prepared(plan, prepared)
-    return run_folder(paths, plan.slots, launcher, reporter, on_end)
+    return run_folder(paths, plan.slots, launcher, reporter, on_end, sample is not None)
 
 
 def run_folder(
-    paths: StudyPaths, slots: int, launcher: Launcher, reporter: Reporter, on_end: Callable[..., None] | None = None
+    paths: StudyPaths,
+    slots: int,
+    launcher: Launcher,
+    reporter: Reporter,
+    on_end: Callable[..., None] | None = None,
+    is_sample: bool = False,
 ) -> Outcome:
-    """See the trials of a prepared folder through."""
+    """See the trials of a prepared folder through. Of a sample, only what was put up has to end well."""
     register = RegisterFile(paths.claims, client_name()).read()
     interrupted = False
     if register.todo or register.held:
@@ -80,7 +91,8 @@ def run_folder(
         follower.skip_existing()
         interrupted = _supervise(paths, slots, launcher, reporter, follower, rs.count(register.current))
     counts = count_states(paths, register)
-    if counts[State.DONE] == rs.count(register.current):
+    expected = rs.count(register.current) - (counts[State.WAITING] if is_sample and not interrupted else 0)
+    if counts[State.DONE] == expected:
         return Outcome(paths, counts, EXIT_DONE)
     return Outcome(paths, counts, EXIT_INTERRUPTED if interrupted else EXIT_NOT_ALL_WELL)
 

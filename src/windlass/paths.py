@@ -27,7 +27,9 @@ class StudyPaths:
         return os.path.join(self.folder, *parts)
 
     def folders(self) -> List[str]:
-        return [self.folder, self.claims, self.journal, self.output]
+        """What is made with the study; `hpc_outputs` beside it is where schedulers' own logs go."""
+        hpc_outputs = os.path.join(os.path.dirname(self.folder), "hpc_outputs")
+        return [self.folder, self.claims, self.journal, self.output, self.checkpoints, hpc_outputs]
 
     def journal_of(self, writer: str) -> str:
         return os.path.join(self.journal, writer + ".jsonl")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,11 +39,15 @@ class Prepared:
     recovered: tuple[str, ...]  # agents that had died
 
 
-def prepare_folder(plan: Plan, trials: Iterable[Trial], finished: Iterable[int], who: str) -> Prepared:
+def prepare_folder(
+    plan: Plan, trials: Iterable[Trial], finished: Iterable[int], who: str, sample: int | None = None
+) -> Prepared:
     """Write the folder and put every trial of the study that is neither finished nor taken up for taking.
 
-    `finished` are the numbers of trials that must not be executed again. Safe to be called by two processes at once
-    and to be killed at any moment: the register changes last, in one step.
+    `finished` are the numbers of trials that must not be executed again. With `sample`, only so many trials are put
+    up, far apart: the first and the last, which are opposite corners of a grid, and others by chance.
+
+    Safe to be called by two processes at once and to be killed at any moment: the register changes last, in one step.
     """
     paths = StudyPaths(plan.folder)
     try:
@@ -51,7 +56,7 @@ def prepare_folder(plan: Plan, trials: Iterable[Trial], finished: Iterable[int],
         _ignore_for_git(plan)
         register_file = RegisterFile(paths.claims, who)
         with _Preparing(register_file, paths.folder):
-            return _prepare(plan, trials, finished, register_file, paths)
+            return _prepare(plan, trials, finished, register_file, paths, sample)
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
 
@@ -70,7 +75,12 @@ def folder_error(error: OSError | DiskFull, folder: str) -> FolderError:
 
 
 def _prepare(
-    plan: Plan, trials: Iterable[Trial], finished: Iterable[int], register_file: RegisterFile, paths: StudyPaths
+    plan: Plan,
+    trials: Iterable[Trial],
+    finished: Iterable[int],
+    register_file: RegisterFile,
+    paths: StudyPaths,
+    sample: int | None,
 ) -> Prepared:
     recovered = recover(paths, register_file)
     before = register_file.read()
@@ -85,13 +95,23 @@ def _prepare(
 
     def change(register: Register) -> Register:
         register.count, register.current = count, current
-        open_trials = rs.subtract(rs.subtract(current, done), register.held_ranges())
+        wanted = current if sample is None else choose_sample(current, sample)
+        open_trials = rs.subtract(rs.subtract(wanted, done), register.held_ranges())
         register.todo = rs.subtract(open_trials, register.cancelled)
         return register
 
     register = register_file.update(change)
     former = rs.count(rs.subtract([(0, count)], current))
     return Prepared(paths, register, count - before.count, former, tuple(recovered))
+
+
+def choose_sample(current: Ranges, count: int) -> Ranges:
+    """So many trials, far apart and always the same ones."""
+    numbers = list(rs.numbers(current))
+    ends = [numbers[0], numbers[-1]][:count]
+    middle = numbers[1:-1]
+    more = random.Random(0).sample(middle, min(len(middle), max(0, count - 2)))
+    return rs.from_numbers([*ends, *more])
 
 
 class _TrialWriter:

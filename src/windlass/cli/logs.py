@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from windlass.claims.register import RegisterFile
-from windlass.cli.options import find_study, folder_option
+from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.index import StudyIndex
 from windlass.collect.output import OutputReader, Piece, last_lines
 from windlass.collect.trials import find_trials
@@ -22,6 +24,7 @@ from windlass.trialfile import TrialFile
 from windlass.view.story import render_verdict
 
 _FOLLOW_S = 0.3
+_NOT_WELL = (State.FAILED, State.INTERRUPTED)
 
 
 @click.command()
@@ -31,13 +34,25 @@ _FOLLOW_S = 0.3
 @click.option("-n", "--lines", type=int, help="Only the last N lines (with --failed: 10).")
 @click.option("--study", help="Which study (default: the newest).")
 @folder_option
+@json_option
 def command(
-    trial: str | None, follow: bool, failed: bool, lines: int | None, study: str | None, folder: str | None
+    trial: str | None,
+    follow: bool,
+    failed: bool,
+    lines: int | None,
+    study: str | None,
+    folder: str | None,
+    as_json: bool,
 ) -> None:
     """Show a trial's stdout and stderr, also while it runs. Without a trial: of all, with their numbers in front."""
     paths = find_study(study, folder)
     register = RegisterFile(paths.claims, "reader").read()
-    if failed:
+    if as_json:
+        if follow or (trial is None and not failed):
+            raise input_error("--json takes a trial or --failed, and does not follow", "windlass logs 3 --json")
+        numbers = None if trial is None else find_trials([trial], paths, register.count)
+        print(json.dumps(_as_json(paths, numbers, lines), indent=2, ensure_ascii=False))
+    elif failed:
         _show_failed(paths, lines or 10)
     elif trial is None:
         _show_all(paths, follow)
@@ -79,13 +94,43 @@ def _show_failed(paths: StudyPaths, lines: int) -> None:
     index = StudyIndex(paths)
     index.refresh()
     trials = TrialFile(paths)
-    for record in index.records(states=(State.FAILED, State.INTERRUPTED)):
+    for record in index.records(states=_NOT_WELL):
         identifier = trials.read(record.number)["id"]
         print(f"== {record.number} {identifier} {render_verdict(record)}", flush=True)
         if record.agent:
             _write(last_lines(OutputReader(paths, record.agent).read(record.number, record.attempt), lines))
     index.close()
     trials.close()
+
+
+def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None) -> list[dict[str, Any]]:
+    """Stable keys: number, id, state, cause, agent, attempt, stdout, stderr."""
+    index = StudyIndex(paths)
+    index.refresh()
+    trials = TrialFile(paths)
+    records = index.records(numbers) if numbers is not None else index.records(states=_NOT_WELL)
+    found = []
+    for record in records:
+        texts = {1: b"", 2: b"", 3: b""}
+        for piece in OutputReader(paths, record.agent).read(record.number, record.attempt) if record.agent else ():
+            texts[piece.stream] += piece.data
+        if lines is not None:
+            texts = {stream: b"".join(text.splitlines(keepends=True)[-lines:]) for stream, text in texts.items()}
+        found.append(
+            {
+                "number": record.number,
+                "id": trials.read(record.number)["id"],
+                "state": record.state.value,
+                "cause": record.cause,
+                "agent": record.agent,
+                "attempt": record.attempt,
+                "stdout": texts[1].decode("utf-8", "replace"),
+                "stderr": (texts[2] + texts[3]).decode("utf-8", "replace"),
+            }
+        )
+    index.close()
+    trials.close()
+    return found
 
 
 def _show_all(paths: StudyPaths, follow: bool) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
+import shlex
 import sys
 from typing import Any
 
 import click
 
 from windlass.cli.options import SETTING_WORDS, CommandWithWords, json_option, study_options
-from windlass.errors import input_error
+from windlass.errors import InputError, Problem, input_error
 from windlass.flow import make_plan
+from windlass.launch._shell import fetch_text
 from windlass.model import Plan, Study
 from windlass.search import iterate_trials
 from windlass.site.local import fetch_local_site
@@ -50,14 +54,43 @@ def warn(study: Study) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
+def check_options(study: Study) -> None:
+    """Raise InputError where a program's --help does not speak of an option that a trial would give it."""
+    problems = []
+    trial = next(iterate_trials(study))
+    for stage, words in trial.stages:
+        options = {word.partition("=")[0] for word in words if re.match(r"--[A-Za-z]", word)}
+        program = list(itertools.takewhile(lambda word: not word.startswith("--"), words))
+        text = fetch_text([*program, "--help"], timeout_s=120, cwd=study.workdir) if options else ""
+        if text is None:
+            problems.append(Problem(f"{stage}: `{shlex.join(program)} --help` did not answer", "leave out --check"))
+            continue
+        missing = sorted(option for option in options if not re.search(re.escape(option) + r"(?![\w-])", text))
+        problems += [
+            Problem(
+                f"{stage}: `{shlex.join(program)} --help` does not speak of {option}",
+                "add it to the program",
+                study.source,
+            )
+            for option in missing
+        ]
+    if problems:
+        raise InputError(problems)
+
+
 @click.command(cls=CommandWithWords)
 @study_options
+@click.option(
+    "--check", is_flag=True, help="Ask the program for its --help: does it know all the options it would get?"
+)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, check: bool, as_json: bool, **options: Any) -> None:
     """Show what `run` would do: trials, slots, folder, and where each setting came from. Writes nothing."""
     study, plan = read_request(ctx.meta["words"], options)
     warn(study)
+    if check:
+        check_options(study)
     first = [trial for trial, _ in zip(iterate_trials(study), range(3), strict=False)]
     if as_json:
         print(json.dumps(plan_to_json(plan, first), indent=2, ensure_ascii=False))

@@ -23,11 +23,14 @@ _MANY_TRIALS = 100_000
 @click.command(cls=CommandWithWords)
 @study_options
 @click.option("--joblog", metavar="FILE", help="Also write GNU parallel's joblog.")
+@click.option("--sample", type=click.IntRange(1), metavar="K", help="Only K trials, far apart: do they work at all?")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @yes_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, joblog: str | None, quiet: bool, yes: bool, as_json: bool, **options: Any) -> int:
+def command(
+    ctx: click.Context, /, joblog: str | None, sample: int | None, quiet: bool, yes: bool, as_json: bool, **options: Any
+) -> int:
     """Run what is missing of a study: new, failed and interrupted trials, never those that are done.
 
     \b
@@ -38,7 +41,7 @@ def command(ctx: click.Context, /, joblog: str | None, quiet: bool, yes: bool, a
     """
     study, plan = read_request(ctx.meta["words"], options)
     warn(study)
-    if plan.trial_count > _MANY_TRIALS:
+    if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
     reporter = StreamReporter(quiet)
     log: Joblog | None = None
@@ -50,7 +53,7 @@ def command(ctx: click.Context, /, joblog: str | None, quiet: bool, yes: bool, a
             log.add(cause, event)
 
     try:
-        outcome = run_plan(plan, LocalLauncher(), reporter, on_end if joblog else None)
+        outcome = run_plan(plan, LocalLauncher(), reporter, on_end if joblog else None, sample)
     finally:
         reporter.close()
         if log is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 
-def fetch_text(words: Sequence[str], timeout_s: float = 20.0, env: Mapping[str, str] | None = None) -> str | None:
+def fetch_text(words: Sequence[str], timeout_s: float = 20.0, cwd: str | None = None) -> str | None:
     """What a command prints on both streams, or None when it cannot be run. Its exit code does not matter."""
     try:
         done = subprocess.run(
@@ -15,7 +15,7 @@ def fetch_text(words: Sequence[str], timeout_s: float = 20.0, env: Mapping[str, 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=timeout_s,
-            env=None if env is None else dict(env),
+            cwd=cwd,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
