@@ -154,9 +154,9 @@ def _supervise(
                 complaints = agents.complaints().strip()
             finally:
                 agents.close()
+            _raise_for(code, paths, complaints)
             if complaints:
                 reporter.say(complaints)
-            _raise_for(code, paths, complaints)
             if interrupts.count or code >= 0:
                 return interrupts.count > 0
             # Killed by a signal that was not ours: what it held is taken back, and another agent goes on.

@@ -190,11 +190,12 @@ class _WatchedEnvironment:
 
 
 def _find_trouble() -> str:
-    if threads_stay():
-        return "starts threads that a forked process does not have"
+    # First, because CUDA starts threads of its own.
     torch_cuda = sys.modules.get("torch.cuda")
     if device_files(read_open_files()) or (torch_cuda is not None and torch_cuda.is_initialized()):
         return "touches the GPU"
+    if threads_stay():
+        return "starts threads that a forked process does not have"
     return ""
 
 

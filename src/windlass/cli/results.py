@@ -68,6 +68,8 @@ def command(
             paths, index, included, _needed(metric), stat=stat, limit=limit, seed_name=facts.seed_name
         )
     elif by is not None:
+        if kind == "table" and not as_json and metric is not None:
+            click.echo(f"{metric.name} ({metric.goal}), the {stat} value of each trial", err=True)
         rows = _groups(paths, index, included, _needed(metric), by, stat, facts.seed_name)
     else:
         rows = result_rows(paths, index, included, metric, facts.seed_name)
