@@ -29,7 +29,7 @@ def agent_only(folder: Path, trials: int) -> tuple[float, float]:
 
     study = load_study(str(make_study(folder, f"agent{trials}", trials)), Overrides())
     plan = make_plan(study, {"slots": 2, "folder": str(folder / "agents")}, fetch_local_site())
-    prepared = prepare_folder(plan, iterate_trials(study), [], "bench")
+    prepared = prepare_folder(plan, iterate_trials(study), list, "bench")
     return timed_with_memory([sys.executable, "-I", prepared.paths.agent, prepared.paths.folder])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -70,7 +70,7 @@ def run_plan(
     """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
     paths = StudyPaths(plan.folder)
     trials = iterate_trials(plan.study)
-    prepared = prepare_folder(plan, trials, _done_numbers(paths), client_name(), sample)
+    prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
     reporter.prepared(plan, prepared)
     return run_folder(paths, plan.slots, launcher, reporter, on_end, sample is not None)
 
@@ -106,13 +106,11 @@ def count_states(paths: StudyPaths, register: Register) -> dict[State, int]:
         index.close()
 
 
-def _done_numbers(paths: StudyPaths) -> Iterator[int]:
-    if not os.path.isdir(paths.journal):
-        return
+def _done_numbers(paths: StudyPaths) -> list[int]:
     index = StudyIndex(paths)
     index.refresh()
     try:
-        yield from index.numbers((State.DONE,))
+        return list(index.numbers((State.DONE,)))
     finally:
         index.close()
 

@@ -95,6 +95,8 @@ class Loop:
         return EXIT_FAILED if self._runner.failed else EXIT_DONE
 
     def _take_down(self) -> None:
+        # Nothing is under way here, unless an error of our own brought us down.
+        self._unfinished = sorted(self._runner.unended | set(self._unfinished))
         self._runner.stop_all(Cause.STOPPED, kill=True)
         if self._runner.warming is not None:
             self._runner.warming.close()
@@ -177,9 +179,15 @@ class Loop:
         since, finished = self._last_claim
         rate_per_s = (self._runner.finished - finished) / max(now - since, 0.001)
         try:
+            # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
+            self._journal.flush()
+            self._journal.sync()
             taken = self._claimer.take(free, rate_per_s, self._runner.busy)
         except DiskFull as error:
             self._disk_full(error)
+            return False
+        except OSError as error:
+            self._cannot_write(error)
             return False
         self._queue.push(taken)
         self._last_claim = (now, self._runner.finished)
@@ -236,7 +244,7 @@ class Loop:
         """End the trials under way: politely the first time, at once the second."""
         again = self._mode is Mode.STOP
         self._mode, self._reason, self._exit = Mode.STOP, reason, EXIT_STOPPED
-        self._unfinished = sorted(self._runner.busy | set(self._unfinished))
+        self._unfinished = sorted(self._runner.unended | set(self._unfinished))
         self._runner.stop_all(Cause.STOPPED, kill=again)
 
     def _reap(self) -> None:
@@ -277,7 +285,7 @@ class Loop:
         if isinstance(event, Refused) and warming.explicit:
             self._mode, self._reason, self._exit = Mode.STOP, f"warm: {event.reason}", EXIT_REFUSED
             print(f"windlass agent: warm start refused: {event.reason}", file=sys.stderr)
-            self._unfinished = sorted({attempt.trial.number for attempt in waiting} | self._runner.busy)
+            self._unfinished = sorted({attempt.trial.number for attempt in waiting} | self._runner.unended)
             self._runner.abandon(waiting)
             return
         for attempt in waiting:

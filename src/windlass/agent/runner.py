@@ -80,7 +80,13 @@ class Runner:
 
     @property
     def busy(self) -> Set[int]:
+        """Trials that this agent is not finished with."""
         return {attempt.trial.number for attempt in self.attempts.values()}
+
+    @property
+    def unended(self) -> Set[int]:
+        """Trials under way, without those that have ended and are only waiting to be recorded."""
+        return self.busy - {attempt.trial.number for attempt in self.ended}
 
     # -- starting
 

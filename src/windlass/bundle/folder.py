@@ -7,7 +7,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,11 @@ class Prepared:
 
 
 def prepare_folder(
-    plan: Plan, trials: Iterable[Trial], finished: Iterable[int], who: str, sample: int | None = None
+    plan: Plan, trials: Iterable[Trial], finished: Callable[[], Iterable[int]], who: str, sample: int | None = None
 ) -> Prepared:
     """Write the folder and put every trial of the study that is neither finished nor taken up for taking.
 
-    `finished` are the numbers of trials that must not be executed again. With `sample`, only so many trials are put
+    `finished` tells the numbers of trials that must not be executed again. With `sample`, only so many trials are put
     up, far apart: the first and the last, which are opposite corners of a grid, and others by chance.
 
     Safe to be called by two processes at once and to be killed at any moment: the register changes last, in one step.
@@ -77,7 +77,7 @@ def folder_error(error: OSError | DiskFull, folder: str) -> FolderError:
 def _prepare(
     plan: Plan,
     trials: Iterable[Trial],
-    finished: Iterable[int],
+    finished: Callable[[], Iterable[int]],
     register_file: RegisterFile,
     paths: StudyPaths,
     sample: int | None,
@@ -91,9 +91,10 @@ def _prepare(
     _write_if_changed(paths.agent, build_agent())
     _write_if_changed(paths.plan, (json.dumps(render_plan(plan), indent=1) + "\n").encode())
     _write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
-    done = rs.from_numbers(finished)
 
     def change(register: Register) -> Register:
+        # Read after the register: what an agent let go of before has been journalled before that.
+        done = rs.from_numbers(finished())
         register.count, register.current = count, current
         wanted = current if sample is None else choose_sample(current, sample)
         open_trials = rs.subtract(rs.subtract(wanted, done), register.held_ranges())
