@@ -237,3 +237,12 @@ def test_folders_of_the_documents(project: Project) -> None:
     project.run("run", "--quiet", "--name", "exp", "--param", "n=[1]", "--", "true", "{n}")
     roots = list((project.folder / "scratch").iterdir())
     assert len(roots) == 1 and (roots[0] / "hpc_outputs").is_dir() and (roots[0] / "exp" / "checkpoints").is_dir()
+
+
+def test_studies_of_one_folder_are_found_together(project: Project) -> None:
+    """Without .git or the like, where the first study was run becomes the project."""
+    for name in ("one", "two"):
+        project.write(f"{name}/study.yaml", "command: 'true {n}'\nparameters: {n: [1]}\n")
+        project.run("run", f"{name}/study.yaml", "--quiet")
+        assert project.json("status", "--json")["study"] == name
+    assert (project.folder / ".windlass" / "one").is_dir() and (project.folder / ".windlass" / "two").is_dir()

@@ -5,6 +5,27 @@ from __future__ import annotations
 import os
 from typing import List
 
+STUDIES = ".windlass"  # in a project's root: where its studies' folders are, unless there is a scratch
+_PROJECT_MARKS = (".git", "pyproject.toml", STUDIES)
+
+
+def find_project(start: str) -> str:
+    """The root of the project that `start` is in: the nearest folder at or above it that looks like one.
+
+    Where none does, it is the current folder if `start` is below that, else `start` itself.
+    """
+    start = os.path.abspath(start)
+    folder = start
+    while True:
+        if any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS):
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            break
+        folder = parent
+    here = os.path.abspath(os.curdir)
+    return here if os.path.commonpath([here, start]) == here else start
+
 
 class StudyPaths:
     """Where things are inside one study's folder. Makes and reads nothing."""

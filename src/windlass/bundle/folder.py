@@ -20,7 +20,7 @@ from windlass.claims.register import Register, RegisterFile
 from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import Plan, Trial
-from windlass.paths import StudyPaths
+from windlass.paths import STUDIES, StudyPaths
 from windlass.trialfile import TrialFile, append_trials, id_number
 
 PLAN_VERSION = 1
@@ -204,7 +204,7 @@ def _write_if_changed(path: str, data: bytes) -> None:
 def _ignore_for_git(plan: Plan) -> None:
     root = os.path.dirname(plan.folder)
     marker = os.path.join(root, ".gitignore")
-    if os.path.basename(root) == ".windlass" and not os.path.exists(marker):
+    if os.path.basename(root) == STUDIES and not os.path.exists(marker):
         with open(marker, "w", encoding="ascii") as file:
             file.write("*\n")
 

@@ -8,21 +8,7 @@ from collections.abc import Sequence
 
 from windlass.errors import input_error
 from windlass.ids import slug
-from windlass.paths import StudyPaths
-
-_PROJECT_MARKS = (".git", "pyproject.toml")
-
-
-def find_project(start: str) -> str:
-    """The nearest folder at or above `start` that looks like a project's root, else `start` itself."""
-    folder = os.path.abspath(start)
-    while True:
-        if any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS):
-            return folder
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return os.path.abspath(start)
-        folder = parent
+from windlass.paths import STUDIES, StudyPaths, find_project
 
 
 def study_roots(folder: str | None, start: str, scratch: str | None) -> list[str]:
@@ -31,8 +17,7 @@ def study_roots(folder: str | None, start: str, scratch: str | None) -> list[str
         return [os.path.abspath(os.path.expanduser(folder))]
     project = find_project(start)
     roots = [os.path.join(scratch, slug(os.path.basename(project)))] if scratch else []
-    places = [os.path.join(project, ".windlass"), os.path.join(os.path.abspath(start), ".windlass")]
-    return list(dict.fromkeys(roots + places))
+    return [*roots, os.path.join(project, STUDIES)]
 
 
 def is_study_folder(path: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from windlass.errors import input_error
 from windlass.ids import slug
 from windlass.model import Plan, Setting, Study
+from windlass.paths import STUDIES
 from windlass.site.local import Site
 
 
@@ -87,5 +88,5 @@ def study_folder(settings: Mapping[str, Setting], study: Study, scratch: str | N
     elif scratch:
         root = os.path.join(scratch, project)
     else:
-        root = os.path.join(study.project_dir, ".windlass")
+        root = os.path.join(study.project_dir, STUDIES)
     return os.path.join(os.path.abspath(root), study.name)

@@ -10,6 +10,7 @@ from typing import Any
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Needs, Study, Warm
+from windlass.paths import find_project
 from windlass.spec.commands import build_stages
 from windlass.spec.document import Document, Path, Problems, parse_document
 from windlass.spec.parameters import Placed, parse_parameters
@@ -80,7 +81,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         stages=tuple(stage for stage, _ in stages),
         space=space,
         workdir=workdir,
-        project_dir=find_project_dir(workdir),
+        project_dir=find_project(workdir),
         source=place.source,
         source_text=document.text,
         metric=keys.metric,
@@ -197,15 +198,3 @@ def _folder(given: str | None, place: Place, problems: Problems) -> str | None:
     if "$" in expanded:
         problems.add(("folder",), f"{expanded} names an environment variable that is not set", "export it first")
     return os.path.abspath(os.path.join(place.folder, expanded))
-
-
-def find_project_dir(workdir: str) -> str:
-    """The nearest folder at or above `workdir` with .git or pyproject.toml, else `workdir` itself."""
-    folder = workdir
-    while True:
-        if any(os.path.exists(os.path.join(folder, name)) for name in (".git", "pyproject.toml")):
-            return folder
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return workdir
-        folder = parent

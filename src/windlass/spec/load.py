@@ -7,8 +7,9 @@ import os
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Metric, Space, Study
+from windlass.paths import find_project
 from windlass.search.template import placeholder_names
-from windlass.spec.build import Overrides, Place, build_study, find_project_dir
+from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
 from windlass.spec.fields import check_metric, check_seeds
 from windlass.spec.schema import StudyKeys
@@ -132,7 +133,7 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
         stages=(),
         space=Space(method="list", seeds=seeds),
         workdir=place.folder,
-        project_dir=find_project_dir(place.folder),
+        project_dir=find_project(place.folder),
         source=place.source,
         source_text=text,
         tasks=tasks,
