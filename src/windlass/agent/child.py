@@ -74,9 +74,12 @@ class Attempt:
 
     def send(self, number: int) -> None:
         """Signal the whole process group; it is no error if it is gone."""
-        if self.pid:
+        if not self.pid:
+            return
+        for tell in (os.killpg, os.kill):  # a process just forked may not have a group of its own yet
             try:
-                os.killpg(self.pid, number)
+                tell(self.pid, number)
+                return
             except OSError:
                 pass
 

@@ -26,6 +26,7 @@ from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, Outp
 from windlass.agent.output import OutputLog, Stream
 from windlass.agent.outputs import keep_outputs
 from windlass.agent.warming import Warming
+from windlass.claims.alive import process_began
 from windlass.claims.strays import end_strays
 from windlass.journal.pieces import OURS, STDERR, STDOUT
 from windlass.journal.write import JournalWriter
@@ -316,17 +317,14 @@ class Runner:
             self._process_ended(attempt, status, rss_kb, cpu_s)
 
     def warm_lost(self) -> List[Attempt]:
-        """The warm server is gone; what it was asked to start but had not is returned, to be started cold."""
-        waiting = []
-        for attempt in list(self.attempts.values()):
-            if not attempt.warm:
-                continue
-            if attempt.pid:
-                attempt.send(signal.SIGKILL)
-                self._process_ended(attempt, signal.SIGKILL, 0.0, 0.0)
-            else:
-                self._drain_pipes(attempt)
-                waiting.append(attempt)
+        """The warm server is gone, and with it the news of its trials: they are ended and returned, to start cold."""
+        waiting = [attempt for attempt in self.attempts.values() if attempt.warm and attempt not in self.ended]
+        for attempt in waiting:
+            attempt.send(signal.SIGKILL)
+            while attempt.pid and process_began(attempt.pid) is not None:
+                time.sleep(0.005)
+            self._drain_pipes(attempt)
+            attempt.pid = 0
         return waiting
 
     def relaunch(self, attempt: Attempt) -> None:

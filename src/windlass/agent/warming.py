@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from windlass.agent.config import AgentConfig
 from windlass.agent.warm import PythonCommand, WarmRefused, WarmServer, python_command
@@ -28,6 +28,7 @@ class Warming:
         self._note = note
         self._servers: Dict[Key, WarmServer] = {}
         self._refused: Dict[Tuple[str, ...], str] = {}
+        self._gone: Set[Key] = set()
         self.opened: List[WarmServer] = []  # servers whose descriptors the loop has yet to watch
 
     @property
@@ -43,6 +44,8 @@ class Warming:
         if command is None:
             return False
         key = (command.interpreter, tuple(command.flags), command.target)
+        if key in self._gone:
+            return False
         if key not in self._servers:
             server = WarmServer(
                 command,
@@ -81,6 +84,7 @@ class Warming:
     def forget(self, server: WarmServer, reason: str) -> None:
         """This server does not serve any more: its commands start cold from now on."""
         self._note(f"warm start ended: {reason}")
+        self._gone.update(key for key, other in self._servers.items() if other is server)
         self._servers = {key: other for key, other in self._servers.items() if other is not server}
 
     def close(self) -> None:
