@@ -4,6 +4,9 @@ The register's whole content is in the file of the highest number in ``claims/``
 n and links its new content as n + 1; the file system lets exactly one process do that, so everybody else reads again
 and tries anew. No locks, no server, and the number of files does not depend on the number of trials: old files are
 removed, a margin behind the newest.
+
+A process may be so slow that its number n + 1 has been used and removed when it links it. So every state carries the
+tokens of the changes that led to it: a change is in force if, and only if, the newest state has its token.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from windlass.journal.write import DiskFull, is_full
 
 REGISTER_VERSION = 1
 _KEPT_FILES = 6
+_KEPT_TOKENS = 64  # more than _KEPT_FILES, by as many changes as others may make while one looks whether its own holds
 
 
 class RegisterVersionError(Exception):
@@ -37,6 +41,7 @@ class Register:
         held: Dict[str, Ranges],
         cancelled: Ranges,
         preparer: Optional[Dict[str, Any]] = None,
+        tokens: Optional[List[str]] = None,
     ) -> None:
         self.count = count  # trials that exist in trials.jsonl
         self.current = current  # those that the study as it stands now consists of
@@ -44,6 +49,7 @@ class Register:
         self.held = held  # agent → what it may execute
         self.cancelled = cancelled  # whoever executes one of these stops it
         self.preparer = preparer  # the one process that may add trials now
+        self.tokens = tokens or []  # of the changes that led here, the newest first
 
     @classmethod
     def empty(cls) -> Register:
@@ -51,7 +57,9 @@ class Register:
 
     def copy(self) -> Register:
         held = {agent: list(ranges) for agent, ranges in self.held.items()}
-        return Register(self.count, list(self.current), list(self.todo), held, list(self.cancelled), self.preparer)
+        return Register(
+            self.count, list(self.current), list(self.todo), held, list(self.cancelled), self.preparer, self.tokens
+        )
 
     def held_ranges(self) -> Ranges:
         return rs.normalise(pair for held in self.held.values() for pair in held)
@@ -65,6 +73,7 @@ class Register:
             "held": self.held,
             "cancelled": self.cancelled,
             "preparer": self.preparer,
+            "tokens": self.tokens,
         }
 
     @classmethod
@@ -80,6 +89,7 @@ class Register:
             {agent: rs.normalise(held) for agent, held in data["held"].items()},
             rs.normalise(data["cancelled"]),
             data["preparer"],
+            data["tokens"],
         )
 
 
@@ -136,7 +146,9 @@ class RegisterFile:
             changed = change(register.copy())
             if changed is None:
                 return register
-            if self._swap(number + 1, changed):
+            token = os.urandom(4).hex()
+            changed.tokens = [token, *register.tokens[: _KEPT_TOKENS - 1]]
+            if self._swap(number + 1, changed) and self._holds(number + 1, token):
                 self._seen = number + 1
                 self._remove_old(number + 1)
                 return changed
@@ -159,11 +171,21 @@ class RegisterFile:
                 os.unlink(temporary)
             except OSError:
                 pass
-        # A number that had been used and removed while we were slow is no win: the newest is higher than ours.
-        if won and self.newest_number() != number:
-            os.unlink(target)
-            return False
         return won
+
+    def _holds(self, number: int, token: str) -> bool:
+        """Whether the change that was linked as `number` is in force, or the number was one of the past."""
+        newest, register = self._read_newest()
+        if token in register.tokens:
+            return True
+        if newest - number >= _KEPT_TOKENS:
+            # We cannot know. Whoever ends now is taken for dead by the others, which is right in both cases.
+            raise OSError(f"{self._folder}: overtaken by {newest - number} changes while making one")
+        try:
+            os.unlink(self._path(number))
+        except FileNotFoundError:
+            pass
+        return False
 
     def _link(self, temporary: str, target: str, data: bytes) -> bool:
         try:
