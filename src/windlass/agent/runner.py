@@ -166,8 +166,9 @@ class Runner:
         """
         while self._unwatched and self._unwatched[0][0] <= now:
             _, attempt, stage = self._unwatched.popleft()
-            if attempt.stage == stage:
-                for pipe in attempt.ends:
+            # Its pipes may be others by now: those of a later stage, or of a start that had to be made again.
+            for pipe in attempt.ends if attempt.stage == stage else ():
+                if pipe not in self._by_pipe:
                     self._by_pipe[pipe] = attempt
                     self._poller.register(pipe, select.EPOLLIN)
         return self._unwatched[0][0] if self._unwatched else None
