@@ -100,6 +100,28 @@ def test_fifty_kills_of_the_agent(project: Project) -> None:
     assert processes_with(f"WINDLASS_FOLDER={project.study_folder()}") == []
 
 
+@pytest.mark.slow
+def test_kills_among_several_runs(project: Project) -> None:
+    """Agents that share a study take over from each other; nothing is lost between them."""
+    trials = 150
+    records = witness_study(project, trials, length=9)
+    chance = random.Random(3)
+    runs = [project.start("run", "--quiet") for _ in range(3)]
+    kills = 0
+    while kills < 12 and any(run.poll() is None for run in runs):
+        time.sleep(chance.uniform(0.0, 0.4))
+        pids = agent_pids(project.folder)
+        if pids:
+            os.kill(chance.choice(pids), signal.SIGKILL)
+            kills += 1
+    assert kills == 12
+    for run in runs:
+        run.communicate(timeout=120)
+    assert any(run.returncode == 0 for run in runs), "those left alive see it through by themselves"
+    check_records(project, records, trials)
+    assert processes_with(f"WINDLASS_FOLDER={project.study_folder()}") == []
+
+
 def test_kill_of_windlass_run_itself(project: Project) -> None:
     records = witness_study(project, 60)
     for _ in range(4):
