@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Iterable
 
@@ -20,6 +18,7 @@ from windlass.errors import input_error
 from windlass.model import Metric
 from windlass.paths import StudyPaths
 from windlass.view.results import FORMATS, render_card, write_results
+from windlass.view.table import terminal_width, wants_color
 
 
 @click.command()
@@ -116,6 +115,4 @@ def _write(rows: Iterable[Row], kind: str, output: str | None) -> None:
         with open(output, "w", encoding="utf-8", newline="") as file:
             write_results(rows, kind, file)
         return
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal else None
-    write_results(rows, kind, sys.stdout, width=width, color=terminal and "NO_COLOR" not in os.environ)
+    write_results(rows, kind, sys.stdout, width=terminal_width(sys.stdout), color=wants_color(sys.stdout))

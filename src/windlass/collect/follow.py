@@ -8,7 +8,7 @@ from typing import Any
 from windlass.claims.ranges import Ranges, contains
 from windlass.journal.read import JournalReader, journal_files
 from windlass.paths import StudyPaths
-from windlass.states import STATE_OF, Cause, State
+from windlass.states import STATE_OF, State
 
 _STATES = tuple(State)
 _CODE = {state: code for code, state in enumerate(_STATES)}
@@ -66,7 +66,7 @@ class Follower:
             self.ended += 1
             if self._on_end is not None:
                 self._on_end(event["cause"], event)
-        elif kind in ("again",):
+        elif kind == "again":
             self._set(event["i"], _CODE[State.WAITING])
         elif kind in ("cancel", "retry"):
             code = _CODE[State.CANCELLED if kind == "cancel" else State.WAITING]
@@ -86,7 +86,3 @@ class Follower:
         if self._everything or contains(self._included, number):
             self.counts[old] -= 1
             self.counts[code] += 1
-
-
-def ended_badly(cause: str) -> bool:
-    return cause != Cause.DONE.value

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from windlass.journal.pieces import OURS, PIECE
+from windlass.journal.pieces import PIECE
 from windlass.paths import StudyPaths
 
 _INDEX_BYTES = PIECE.size * 65536
@@ -21,10 +21,6 @@ class Piece:
     stream: int  # 1 stdout, 2 stderr, 3 a word of Windlass
     time: float
     data: bytes
-
-    @property
-    def ours(self) -> bool:
-        return self.stream == OURS
 
 
 class OutputReader:
