@@ -454,3 +454,26 @@ def test_number_of_files_does_not_grow_with_trials(project: Project) -> None:
         folder = project.folder / ".windlass" / f"n{trials}"
         counts[trials] = len([path for path in folder.rglob("*") if path.is_file()])
     assert counts[3000] <= max(counts[100], 16)
+
+
+def test_more_slots_than_the_usual_limit_of_descriptors(project: Project) -> None:
+    words = project.words(
+        "run",
+        "--quiet",
+        "--slots",
+        "150",
+        "--param",
+        "n=1",
+        "--seeds",
+        "200",
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.2; echo {n} {seed}",
+    )
+    limited = f"ulimit -Sn 128; exec {shlex.join(words)}"
+    done = subprocess.run(
+        ["sh", "-c", limited], cwd=project.folder, env=project.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert project.counts() == {"done": 200}

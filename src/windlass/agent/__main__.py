@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import select
 import shutil
 import sys
@@ -65,6 +66,7 @@ def _live(
     fifo = os.open(fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     count = arguments.slots or config.slots
     slots = make_slots(config, count)
+    _allow_descriptors(64 + 4 * count)
     header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": agent, **identity(), "slots": count}
     journal = JournalWriter(paths.journal_of(agent), header, paths.reserve_of(agent))
     env = trial_environment(config, paths.folder, paths.agent, agent, fifo_path)
@@ -83,6 +85,14 @@ def _live(
         agent, runner, claimer, queue, journal, poller, fifo, runtime_folder, arguments.launcher_fd, arguments.linger
     )
     return loop.run()
+
+
+def _allow_descriptors(wanted: int) -> None:
+    """Two pipes a slot: where many slots need more than the usual limit, raise it, but only then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 if __name__ == "__main__":

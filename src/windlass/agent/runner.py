@@ -124,12 +124,8 @@ class Runner:
         os.set_blocking(err_read, False)
         attempt.ends = {out_read: STDOUT, err_read: STDERR}
         try:
-            if self.warming is not None and self.warming.takes(words, self._env):
-                attempt.warm = True
-                own = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
-                self.warming.spawn(attempt.attempt, words, {**self._env, **own}, out_write, err_write)
-            else:
-                attempt.warm = False
+            attempt.warm = self.warming is not None and self._launch_warm(attempt, words, out_write, err_write)
+            if not attempt.warm:
                 attempt.pid = self._spawner.spawn(words, attempt.variables, out_write, err_write)
                 self._by_pid[attempt.pid] = attempt
             problem = None
@@ -144,6 +140,16 @@ class Runner:
         self._say(attempt, text)
         attempt.status = code << 8
         self._stage_ended(attempt)
+
+    def _launch_warm(self, attempt: Attempt, words: List[str], out: int, err: int) -> bool:
+        """Have it started from a warm interpreter; False where that cannot be."""
+        assert self.warming is not None
+        own = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
+        env = {**self._env, **own}
+        if not self.warming.takes(words, env):
+            return False
+        self.warming.spawn(attempt.attempt, words, env, out, err)
+        return True
 
     def _arguments_file(self, attempt: Attempt, words: List[str]) -> str:
         path = os.path.join(self._runtime_folder, f"arguments-{attempt.slot.number}.json")
