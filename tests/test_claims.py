@@ -17,7 +17,7 @@ from windlass.agent.claim import block_size
 from windlass.claims import alive
 from windlass.claims import ranges as rs
 from windlass.claims.recover import recover
-from windlass.claims.register import Register, RegisterFile, RegisterVersionError
+from windlass.claims.register import Overtaken, Register, RegisterFile, RegisterVersionError
 from windlass.events import JOURNAL_VERSION
 from windlass.journal.write import JournalWriter
 from windlass.paths import StudyPaths
@@ -95,6 +95,20 @@ def test_a_slow_process_cannot_win_with_a_number_of_the_past(tmp_path: Path) -> 
     assert len(calls) == 2
     after = quick.read()
     assert after.count == 29 and after.todo == []
+
+
+def test_a_change_that_so_many_followed_is_not_guessed_about(tmp_path: Path) -> None:
+    register_file = RegisterFile(str(tmp_path), "x")
+
+    def change(register: Register) -> Register:
+        register.count += 1
+        return register
+
+    for _ in range(70):
+        register_file.update(change)
+    with pytest.raises(Overtaken, match="run again"):
+        register_file._holds(2, "not there")
+    assert not register_file._holds(69, "not there"), "a number of the past, and few followed: it did not hold"
 
 
 def test_newer_register_is_refused(tmp_path: Path) -> None:

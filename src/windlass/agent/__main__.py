@@ -18,6 +18,7 @@ from windlass.agent.loop import EXIT_FULL, EXIT_REFUSED, Loop
 from windlass.agent.runner import Runner
 from windlass.agent.warming import Warming
 from windlass.claims.alive import identity
+from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
 from windlass.ids import agent_id
 from windlass.journal.write import DiskFull, JournalWriter
@@ -50,7 +51,7 @@ def main(words: Optional[List[str]] = None) -> int:
     except DiskFull as error:
         print(f"windlass agent: no room left on the disk of {error}", file=sys.stderr)
         return EXIT_FULL
-    except OSError as error:
+    except (OSError, WindlassError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
         return EXIT_REFUSED
     finally:

@@ -18,6 +18,7 @@ from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
 from windlass.claims import ranges as rs
 from windlass.claims.alive import BEAT_S, FENCE_S
+from windlass.claims.register import Overtaken
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
 from windlass.journal.write import DiskFull, JournalWriter
 from windlass.states import Cause
@@ -71,6 +72,7 @@ class Loop:
         self._last_claim = (self._began, 0)  # when, and how many had finished by then
         self._failing_since: Optional[float] = None
         self._unfinished: List[int] = []
+        self._may_hold_more = False  # than we know of: then others have to find out when we are gone
         runner.retry = queue.push_again
 
     # -- setting up and taking down
@@ -88,6 +90,9 @@ class Loop:
         try:
             while self._step():
                 pass
+        except Overtaken:
+            self._may_hold_more = True
+            raise
         finally:
             self._take_down()
         if self._exit:
@@ -109,7 +114,8 @@ class Loop:
         try:
             self._journal.flush_reserve()
             # Only after the journal is written: whoever takes these trials next must know what became of them.
-            self._claimer.give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
+            if not self._may_hold_more:
+                self._claimer.give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
         except (DiskFull, OSError) as error:
             print(f"windlass agent: the end could not be recorded: {error}", file=sys.stderr)
             self._exit = self._exit or EXIT_FULL
@@ -178,9 +184,10 @@ class Loop:
         # How fast it goes now, not on the whole: the first trials may have waited for something.
         since, finished = self._last_claim
         rate_per_s = (self._runner.finished - finished) / max(now - since, 0.001)
+        if not self._flush_journal():
+            return False
         try:
             # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
-            self._journal.flush()
             self._journal.sync()
             taken = self._claimer.take(free, rate_per_s, self._runner.busy)
         except DiskFull as error:

@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
+from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
 
 REGISTER_VERSION = 1
@@ -26,8 +27,15 @@ _KEPT_FILES = 6
 _KEPT_TOKENS = 64  # more than _KEPT_FILES, by as many changes as others may make while one looks whether its own holds
 
 
-class RegisterVersionError(Exception):
+class RegisterVersionError(FolderError):
     """The register was written by a newer Windlass."""
+
+
+class Overtaken(FolderError):
+    """It cannot be known whether a change is in force. Whoever made it must end without touching the register again.
+
+    Then the others take it for dead and take back whatever it may hold, which is right in both cases.
+    """
 
 
 class Register:
@@ -179,8 +187,8 @@ class RegisterFile:
         if token in register.tokens:
             return True
         if newest - number >= _KEPT_TOKENS:
-            # We cannot know. Whoever ends now is taken for dead by the others, which is right in both cases.
-            raise OSError(f"{self._folder}: overtaken by {newest - number} changes while making one")
+            text = f"{self._folder}: overtaken by {newest - number} changes while making one"
+            raise Overtaken(f"{text}\n  hint: run again; nothing is lost")
         try:
             os.unlink(self._path(number))
         except FileNotFoundError:
