@@ -36,6 +36,7 @@ class Needs:
     memory_mb: int | None = None
     gpus: float | None = None
     gpu_memory_mb: int | None = None
+    gpu_type: str | None = None
     time_s: float | None = None
 
 
@@ -143,6 +144,31 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What one job asks the scheduler for; all of a study's agents ask for the same."""
+
+    job_name: str
+    time_s: int
+    cpus: int
+    memory_mb: int  # of the whole job, on each node
+    gpus: int = 0  # on each node
+    gpu_type: str = ""
+    nodes: int = 1
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    throttle: int | None = None
+    mail_user: str | None = None
+    mail_types: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # further sbatch options; True stands for no value
+    # How the site wants it said.
+    gpu_form: str = "gres"
+    memory_form: str = "mem"
+    shebang: str = "/bin/bash"
+    because: Mapping[str, str] = field(default_factory=dict)  # field → where its value came from
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `run` would do. Frozen; `windlass plan` prints it."""
 
@@ -157,3 +183,8 @@ class Plan:
     agents: int
     settings: Mapping[str, Setting]
     launcher: str = "local"
+    request: Request | None = None  # only where agents are jobs
+    site_name: str = ""
+    arrays: tuple[int, ...] = ()  # agents of each array, in order
+    local_scratch: str | None = None
+    warnings: tuple[str, ...] = ()

@@ -3,7 +3,35 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said. Without a code it could not be run (`errors` says why) or did not answer in time."""
+
+    code: int | None
+    text: str = ""
+    errors: str = ""
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+def ask(words: Sequence[str], timeout_s: float = 30.0, text: str = "", env: Mapping[str, str] | None = None) -> Answer:
+    """Run a command, `text` on its standard input, and keep what it says on its two streams apart."""
+    try:
+        done = subprocess.run(
+            list(words), input=text.encode(), capture_output=True, timeout=timeout_s, env=env, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(None, errors=f"{words[0]} did not answer within {timeout_s:g} s", timed_out=True)
+    except OSError as error:
+        return Answer(None, errors=f"{words[0]}: {error.strerror}")
+    return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
 def fetch_text(words: Sequence[str], timeout_s: float = 20.0, cwd: str | None = None) -> str | None:

@@ -1,0 +1,122 @@
+"""What is known of one Slurm cluster, as values; each fact says where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+GpuForm = Literal["gres", "gpus-per-node"]
+MemoryForm = Literal["mem", "mem-per-cpu"]
+Rule = Literal["required", "optional", "never"]
+
+
+@dataclass(frozen=True)
+class GpuType:
+    """One type of GPU, by the name the scheduler has for it; "" on clusters that do not tell types apart."""
+
+    name: str
+    count: int = 0  # in the whole cluster; 0: not known
+    per_node: int = 0  # the most that one node has
+    memory_mb: int | None = None
+    share_cpus: int | None = None  # cores that go with one GPU: a fair share of its node
+    share_memory_mb: int | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    cpus: int
+    memory_mb: int
+    gpus: Mapping[str, int] = field(default_factory=dict)  # type → how many
+    cpus_used: int = 0
+    memory_used_mb: int = 0
+    gpus_used: Mapping[str, int] = field(default_factory=dict)
+    states: tuple[str, ...] = ()  # Slurm's words, lower case, without suffixes: ("mixed", "drain")
+    partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether new jobs may be placed here."""
+        bad = {"down", "drain", "drained", "draining", "fail", "failing", "inval", "maint", "not_responding"}
+        return not bad & set(self.states)
+
+
+@dataclass(frozen=True)
+class Partition:
+    name: str
+    is_default: bool = False
+    up: bool = True
+    max_time_s: float | None = None  # None: no limit
+    default_time_s: float | None = None
+    max_nodes: int | None = None
+    nodes: tuple[str, ...] = ()
+    allow_accounts: tuple[str, ...] = ()  # empty: all
+    deny_accounts: tuple[str, ...] = ()
+    allow_qos: tuple[str, ...] = ()
+    max_cpus_per_node: int | None = None
+    max_memory_per_node_mb: int | None = None
+    default_memory_per_cpu_mb: int | None = None
+
+
+@dataclass(frozen=True)
+class Qos:
+    name: str
+    max_time_s: float | None = None
+    max_gpus_per_job: int | None = None
+    max_submit: int | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Everything Windlass knows of a cluster. Empty tuples and None mean that nobody could be asked."""
+
+    name: str  # the scheduler's name for it, or the profile's
+    profile: str = "generic"
+    version: str = ""  # of Slurm, e.g. "22.05.8"
+    partitions: tuple[Partition, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    gpus: tuple[GpuType, ...] = ()
+    accounts: tuple[str, ...] = ()  # of this user; empty: not known, or none needed
+    default_account: str | None = None
+    qos: tuple[Qos, ...] = ()  # that this user may name; empty: not known
+    max_array_size: int | None = None  # the highest index is one less
+    max_submit: int | None = None  # jobs of one user in the queue, array tasks counted
+    max_time_s: float | None = None  # of any job, where partitions do not say it
+    accounting: bool | None = None  # whether sacct answers
+    # What cannot be asked for and comes from the profile.
+    name_partition: bool = True  # False: the site wants none named
+    account_rule: Rule = "optional"
+    gpu_form: GpuForm = "gres"
+    typed_gpus: bool = True
+    memory_form: MemoryForm = "mem"
+    shebang: str = "/bin/bash"
+    throttle: int = 10  # agents at a time, out of good manners
+    min_job_s: float = 3600.0  # shorter jobs are not welcome: trials are grouped
+    local_scratch: str | None = None  # what stands in for $SLURM_TMPDIR where there is none; may hold $USER
+    scratch: str | None = None  # what stands in for $SCRATCH; may hold $USER
+    submit_from_home: bool = True
+    internet: bool | None = None
+    shell_time_s: float = 3600.0  # the most an interactive job gets without being asked for more
+    login_hosts: tuple[str, ...] = ()  # patterns
+    notes: tuple[str, ...] = ()
+    # Defaults for settings, in the words of plan/settings.py.
+    said: Mapping[str, Any] = field(default_factory=dict)
+    said_file: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)  # name of a field → where it came from
+
+    def partition(self, name: str | None) -> Partition | None:
+        """The partition of that name; without a name the default one."""
+        for partition in self.partitions:
+            if partition.name == name or (name is None and partition.is_default):
+                return partition
+        return None
+
+    def nodes_of(self, partition: str | None) -> tuple[Node, ...]:
+        found = self.partition(partition)
+        return self.nodes if found is None else tuple(node for node in self.nodes if found.name in node.partitions)
+
+    def gpu(self, name: str) -> GpuType | None:
+        return next((gpu for gpu in self.gpus if gpu.name == name), None)
