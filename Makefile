@@ -1,5 +1,5 @@
 # Each target sets itself up from a bare python3; see scripts/setup.sh.
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs slurm slurm-stop clean
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .windlass/demo
@@ -14,6 +14,7 @@ demo: .venv/.demo
 	$(BIN)/windlass results --folder $(DEMO) --best
 
 test: .venv/.dev
+	sh scripts/setup.sh test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/.dev
@@ -27,6 +28,14 @@ bench: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python scripts/write_docs.py
+
+# A real Slurm with four nodes, in .slurm/.
+slurm:
+	@PYTHON=$(PYTHON) sh scripts/setup.sh slurm
+	@$(PYTHON) -m scripts.slurm start
+
+slurm-stop:
+	@$(PYTHON) -m scripts.slurm stop
 
 .venv/.demo: pyproject.toml scripts/setup.sh
 	PYTHON=$(PYTHON) sh scripts/setup.sh demo

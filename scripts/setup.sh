@@ -1,16 +1,55 @@
 #!/bin/sh
 # Makes .venv with what a target needs: demo, dev or bench. Installs Debian packages where they are missing.
+# `slurm` installs a real Slurm and makes no .venv; `test` installs what tests use, where that needs no password.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
 debian_install() {
     command -v apt-get >/dev/null || { echo "please install: $*" >&2; exit 1; }
-    as_root=
-    [ "$(id -u)" = 0 ] || as_root=sudo
-    $as_root apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" >/dev/null
 }
+
+has_slurm() {
+    for program in munged slurmctld slurmd slurmdbd mariadbd mariadb-install-db sbatch sacctmgr; do
+        PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || return 1
+    done
+}
+
+# The packages' own services are not started: the cluster has its own. A policy that is there already is left alone.
+slurm_install() {
+    policy=/usr/sbin/policy-rc.d
+    if command -v apt-get >/dev/null && [ ! -e "$policy" ]; then
+        trap 'as_root rm -f "$policy"' EXIT
+        trap 'exit 1' INT TERM HUP
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    fi
+    echo "installing Slurm" >&2
+    debian_install slurm-wlm slurm-client slurmd slurmctld slurmdbd munge \
+        slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core
+}
+
+case "$1" in
+slurm)
+    command -v "$PYTHON" >/dev/null || debian_install python3
+    has_slurm || slurm_install
+    exit 0
+    ;;
+test)
+    # Tests say themselves what they skip.
+    if [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then
+        (has_slurm || slurm_install) || echo "Slurm cannot be installed" >&2
+        (command -v zsh >/dev/null || debian_install zsh) || echo "zsh cannot be installed" >&2
+    fi
+    exit 0
+    ;;
+esac
 
 command -v "$PYTHON" >/dev/null || debian_install python3 python3-venv
 if [ ! -x .venv/bin/python ]; then

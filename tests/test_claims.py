@@ -150,7 +150,7 @@ def test_recover_gives_back_what_a_dead_agent_had_not_finished(tmp_path: Path) -
     write_agent(paths, "living", [])
     register_file = RegisterFile(paths.claims, "test")
     register_file.update(lambda r: Register(10, [(0, 10)], [(9, 10)], {"dead": [(3, 7)], "living": [(0, 3)]}, [(6, 7)]))
-    assert recover(paths, register_file) == ["dead"]
+    assert recover(paths, register_file).dead == ["dead"]
     after = register_file.read()
     assert after.held == {"living": [(0, 3)]}
     assert after.todo == [(4, 6), (9, 10)], "3 had ended, 4 was to be tried again, 6 was cancelled"
@@ -161,10 +161,10 @@ def test_an_agent_of_another_machine_is_dead_after_its_lease(tmp_path: Path) -> 
     write_agent(paths, "far", [], host="elsewhere", machine="other", boot="other")
     register_file = RegisterFile(paths.claims, "test")
     register_file.update(lambda r: Register(2, [(0, 2)], [], {"far": [(0, 2)]}, []))
-    assert recover(paths, register_file) == []
+    assert recover(paths, register_file).dead == []
     long_ago = time.time() - alive.LEASE_S - 10
     os.utime(paths.journal_of("far"), (long_ago, long_ago))
-    assert recover(paths, register_file) == ["far"]
+    assert recover(paths, register_file).dead == ["far"]
     assert register_file.read().todo == [(0, 2)]
 
 
@@ -174,4 +174,4 @@ def test_who_is_alive() -> None:
     assert alive.is_alive({**me, "began": "1"}) is False, "the number was given to another process"
     assert alive.is_alive({**me, "boot": "0" * 36}) is False, "this machine was started anew"
     assert alive.is_alive({**me, "host": "elsewhere", "boot": "x"}) is None
-    assert alive.FENCE_S < alive.LEASE_S and alive.BEAT_S < alive.FENCE_S
+    assert alive.beat_s(60) < alive.fence_s(60) < 60

@@ -41,6 +41,12 @@ class FolderError(WindlassError):
     """The study's folder cannot be used: missing, read-only, full, or of another version."""
 
 
+class SchedulerError(WindlassError):
+    """The scheduler does not answer, or did not do what it was asked for."""
+
+    exit_code = 1
+
+
 class AgentError(WindlassError):
     """An agent ended in a way that is no trial's fault."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from windlass.bundle.folder import Prepared, folder_error, prepare_folder
+from windlass.bundle.folder import Prepared, Turn, folder_error, prepare_folder
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
 from windlass.claims.ranges import Ranges
@@ -17,20 +17,29 @@ from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
-from windlass.errors import AgentError, FolderError
+from windlass.collect.submissions import read_submissions
+from windlass.errors import AgentError, FolderError, InputError
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
-from windlass.model import Plan, Study
+from windlass.model import Plan, Study, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.local import plan_local, study_folder
+from windlass.plan.refuse import find_problems, find_warnings
 from windlass.plan.settings import resolve_settings
+from windlass.plan.slurm import plan_slurm
 from windlass.search import count_trials, iterate_trials
+from windlass.site.cluster import Cluster
+from windlass.site.here import fetch_here
 from windlass.site.local import Site
+from windlass.slurm.ask import ask
+from windlass.slurm.queue import read_queue
 from windlass.states import State
+from windlass.submission import Submitted, count_present, submit_agents, try_request
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
 _AGENT_FULL, _AGENT_REFUSED = 5, 2
 _POLL_S = 0.1
+_JOBS_POLL_S = 0.5  # looks at files only; the scheduler is asked every 10 s at most
 _DEATHS_WITHOUT_PROGRESS = 3
 
 
@@ -58,6 +67,90 @@ def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
     settings = resolve_settings(flags, study.said, site.said, site.source)
     folder = study_folder(settings, study, os.environ.get("SCRATCH"))
     return plan_local(study, count_trials(study), settings, site, folder)
+
+
+def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) -> Plan:
+    """The same for a cluster. What cannot work there is found by `check_slurm_plan`."""
+    settings = resolve_settings(flags, study.said, cluster.said, cluster.said_file, os.environ)
+    scratch = os.environ.get("SCRATCH") or (os.path.expandvars(cluster.scratch) if cluster.scratch else None)
+    folder = study_folder(settings, study, scratch)
+    return plan_slurm(study, count_trials(study), settings, cluster, folder)
+
+
+def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
+    """Raise InputError with everything that would fail in the queue. Returns what is only worth a warning."""
+    here = fetch_here(cluster, os.environ)
+    problems = find_problems(plan, cluster, here)
+    if problems:
+        raise InputError(problems)
+    assert plan.terms is not None
+    try_request(plan.terms, StudyPaths(plan.folder))
+    return [*plan.warnings, *find_warnings(plan, cluster, here)]
+
+
+def submit_plan(plan: Plan, reporter: Reporter, sample: int | None = None) -> tuple[StudyPaths, Submitted]:
+    """Prepare the study's folder and see to it that there are agents for what is missing. Returns at once."""
+    paths = StudyPaths(plan.folder)
+    trials = iterate_trials(plan.study)
+    for folder in (paths.folder, paths.claims):
+        os.makedirs(folder, exist_ok=True)
+    with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
+        prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
+        reporter.prepared(plan, prepared)
+        assert plan.terms is not None
+        return paths, submit_agents(plan.terms, paths, agents_wanted(plan.terms, prepared.register))
+
+
+def submit_folder(paths: StudyPaths, terms: Terms) -> Submitted:
+    """See to it that there are agents for what is up for taking in a prepared folder."""
+    register_file = RegisterFile(paths.claims, client_name())
+    with Turn(register_file, paths.folder):
+        return submit_agents(terms, paths, agents_wanted(terms, register_file.read()))
+
+
+def agents_wanted(terms: Terms, register: Register) -> int:
+    """As many as planned, but no more than have something to do; none where nothing is up for taking."""
+    if not register.todo:
+        return 0
+    open_trials = rs.count(register.todo) + rs.count(register.held_ranges())
+    return min(terms.agents, -(-open_trials // terms.slots))
+
+
+def follow_jobs(
+    paths: StudyPaths, reporter: Reporter, on_end: Callable[..., None] | None = None, is_sample: bool = False
+) -> Outcome:
+    """Watch a study's jobs until its trials are through or no agent is left. Ctrl-C ends the watching, not the jobs."""
+    register = RegisterFile(paths.claims, client_name()).read()
+    follower = Follower(paths, register.count, register.current, on_end)
+    total = rs.count(register.current)
+    interrupted = False
+    try:
+        while True:
+            follower.update()
+            reporter.progress(follower, total)
+            if not study_is_under_way(paths):
+                break
+            time.sleep(_JOBS_POLL_S)
+    except KeyboardInterrupt:
+        interrupted = True
+        reporter.say("the jobs go on; `windlass status` shows how far they are, `windlass cancel` ends them")
+    follower.update()
+    reporter.progress(follower, total)
+    return _outcome(paths, register, interrupted, is_sample)
+
+
+def study_is_under_way(paths: StudyPaths) -> bool:
+    """Whether a trial is open and an agent waits or runs for it. Without an answer of the scheduler: it is."""
+    register_file = RegisterFile(paths.claims, client_name())
+    register = register_file.read()
+    if not register.todo and not register.held:
+        return False
+    queue = read_queue(paths.queue, ask)
+    if queue is None or count_present(read_submissions(paths), queue):
+        return True
+    recovered = recover(paths, register_file)
+    register = register_file.read()
+    return bool(register.held) and not recovered.dead
 
 
 def run_plan(
@@ -90,6 +183,10 @@ def run_folder(
         follower = Follower(paths, register.count, register.current, on_end)
         follower.skip_existing()
         interrupted = _supervise(paths, slots, launcher, reporter, follower, rs.count(register.current))
+    return _outcome(paths, register, interrupted, is_sample)
+
+
+def _outcome(paths: StudyPaths, register: Register, interrupted: bool, is_sample: bool) -> Outcome:
     counts = count_states(paths, register)
     expected = rs.count(register.current) - (counts[State.WAITING] if is_sample and not interrupted else 0)
     if counts[State.DONE] == expected:
@@ -220,7 +317,8 @@ def cancel_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
     register_file.update(change)
     # Those under way are recorded by their agents when they have ended.
     if waiting:
-        ClientJournal(paths).write({"e": "cancel", "r": waiting})
+        with ClientJournal(paths) as journal:
+            journal.write({"e": "cancel", "r": waiting})
     return cancelled
 
 
@@ -238,7 +336,8 @@ def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
     recover(paths, register_file)
     register_file.update(change)
     if put_back:
-        ClientJournal(paths).write({"e": "retry", "r": put_back})
+        with ClientJournal(paths) as journal:
+            journal.write({"e": "retry", "r": put_back})
     return put_back
 
 

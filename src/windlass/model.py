@@ -36,8 +36,8 @@ class Needs:
     memory_mb: int | None = None
     gpus: float | None = None
     gpu_memory_mb: int | None = None
-    gpu_type: str | None = None
     time_s: float | None = None
+    gpu_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,18 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """On what terms agents are submitted: all that is needed to submit more of them later."""
+
+    request: Request
+    agents: int  # never more than so many at a time
+    slots: int
+    workdir: str
+    array_limit: int | None = None  # tasks that one array may have
+    patience_s: float = 180.0  # for sbatch's answer
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `run` would do. Frozen; `windlass plan` prints it."""
 
@@ -183,8 +195,12 @@ class Plan:
     agents: int
     settings: Mapping[str, Setting]
     launcher: str = "local"
-    request: Request | None = None  # only where agents are jobs
+    terms: Terms | None = None  # only where agents are jobs
     site_name: str = ""
-    arrays: tuple[int, ...] = ()  # agents of each array, in order
+    waves: int = 1  # trials that each slot takes, one after another
     local_scratch: str | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def request(self) -> Request | None:
+        return self.terms.request if self.terms is not None else None

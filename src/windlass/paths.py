@@ -38,6 +38,7 @@ class StudyPaths:
         self.trials_index = self._at("trials.idx")
         self.agent = self._at("agent.pyz")
         self.warm = self._at("warm.json")
+        self.job_script = self._at("job.sh")
         self.claims = self._at("claims")
         self.journal = self._at("journal")
         self.output = self._at("output")
@@ -47,10 +48,13 @@ class StudyPaths:
     def _at(self, *parts: str) -> str:
         return os.path.join(self.folder, *parts)
 
+        # Beside the study, shared by all of its project: where the scheduler's own logs go.
+        self.hpc_outputs = os.path.join(os.path.dirname(self.folder), "hpc_outputs")
+        self.queue = os.path.join(self.hpc_outputs, "squeue.json")  # what the scheduler last said
+
     def folders(self) -> List[str]:
-        """What is made with the study; `hpc_outputs` beside it is where schedulers' own logs go."""
-        hpc_outputs = os.path.join(os.path.dirname(self.folder), "hpc_outputs")
-        return [self.folder, self.claims, self.journal, self.output, self.checkpoints, hpc_outputs]
+        """What is made with the study."""
+        return [self.folder, self.claims, self.journal, self.output, self.checkpoints, self.hpc_outputs]
 
     def journal_of(self, writer: str) -> str:
         return os.path.join(self.journal, writer + ".jsonl")

@@ -10,11 +10,12 @@ import shutil
 import sys
 import tempfile
 import time
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
-from windlass.agent.loop import EXIT_FULL, EXIT_REFUSED, Loop
+from windlass.agent.job import LocalScratch, job_gpus, read_job
+from windlass.agent.loop import EXIT_FULL, EXIT_REFUSED, Limits, Loop
 from windlass.agent.runner import Runner
 from windlass.agent.warming import Warming
 from windlass.claims.alive import identity
@@ -31,6 +32,7 @@ def parse_arguments(words: Optional[List[str]]) -> argparse.Namespace:
     parser.add_argument("folder", help="the study's folder")
     parser.add_argument("--slots", type=int, help="trials at a time (default: as planned)")
     parser.add_argument("--launcher-fd", type=int, help="stop when the other end of this pipe is closed")
+    parser.add_argument("--job", metavar="ID", help="the submission that this job is of")
     parser.add_argument("--linger", action="store_true", help="wait for trials that other agents may give back")
     return parser.parse_args(words)
 
@@ -45,9 +47,13 @@ def main(words: Optional[List[str]] = None) -> int:
         print(f"windlass agent: {error}", file=sys.stderr)
         return EXIT_REFUSED
     agent = agent_id()
-    runtime_folder = tempfile.mkdtemp(prefix="windlass-")
+    job = read_job(os.environ, arguments.job)
+    if job is not None:
+        config.gpus = job_gpus(os.environ)
+    scratch = LocalScratch(job, config.local_scratch)
+    runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=scratch.made or None)
     try:
-        return _live(arguments, paths, config, agent, runtime_folder)
+        return _live(arguments, paths, config, agent, job, scratch.made or runtime_folder, runtime_folder)
     except DiskFull as error:
         print(f"windlass agent: no room left on the disk of {error}", file=sys.stderr)
         return EXIT_FULL
@@ -56,11 +62,19 @@ def main(words: Optional[List[str]] = None) -> int:
         return EXIT_REFUSED
     finally:
         shutil.rmtree(runtime_folder, ignore_errors=True)
+        scratch.remove()
 
 
 def _live(
-    arguments: argparse.Namespace, paths: StudyPaths, config: AgentConfig, agent: str, runtime_folder: str
+    arguments: argparse.Namespace,
+    paths: StudyPaths,
+    config: AgentConfig,
+    agent: str,
+    job: Optional[Dict[str, Any]],
+    swept: str,
+    runtime_folder: str,
 ) -> int:
+    """`swept` is the folder that goes also when the agent is killed."""
     fifo_path = os.path.join(runtime_folder, "metrics")
     os.mkfifo(fifo_path, 0o600)
     # Open at both ends, so that the pipe outlives its writers.
@@ -69,6 +83,8 @@ def _live(
     slots = make_slots(config, count)
     _allow_descriptors(64 + 4 * count)
     header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": agent, **identity(), "slots": count}
+    if job is not None:
+        header["job"] = job
     journal = JournalWriter(paths.journal_of(agent), header, paths.reserve_of(agent))
     env = trial_environment(config, paths.folder, paths.agent, agent, fifo_path)
     poller = select.epoll()
@@ -82,8 +98,9 @@ def _live(
     runner = Runner(config, paths, agent, slots, env, journal, poller, warming, runtime_folder)
     claimer = Claimer(paths, agent)
     queue = TrialQueue(TrialFile(paths))
+    limits = Limits(config.lease_s, job is not None, config.job_time_s, config.trial_time_s)
     loop = Loop(
-        agent, runner, claimer, queue, journal, poller, fifo, runtime_folder, arguments.launcher_fd, arguments.linger
+        agent, runner, claimer, queue, journal, poller, fifo, swept, arguments.launcher_fd, arguments.linger, limits
     )
     return loop.run()
 

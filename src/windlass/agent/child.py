@@ -45,7 +45,7 @@ class Attempt:
 
     __slots__ = (
         "attempt", "book", "cause", "cpu_s", "curve", "deadline", "ended", "ends", "kill_at", "launched", "note", "pid",
-        "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "trial", "variables", "warm",
+        "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "told", "trial", "variables", "warm",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -71,6 +71,7 @@ class Attempt:
         self.cpu_s = 0.0
         self.note = ""
         self.warm = False
+        self.told = False  # it ended by the word that ended us as well
 
     def send(self, number: int) -> None:
         """Signal the whole process group; it is no error if it is gone."""

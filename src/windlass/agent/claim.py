@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, List, Optional, Set
+from typing import Deque, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
-from windlass.claims.recover import recover
+from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
@@ -106,7 +106,7 @@ class Claimer:
         """Whether other agents still execute trials that may come back."""
         return any(held for agent, held in self._register.read().held.items() if agent != self._agent)
 
-    def recover(self) -> List[str]:
+    def recover(self) -> Recovered:
         return recover(self._paths, self._register, self._agent)
 
     def cancelled_if_changed(self) -> Optional[Ranges]:

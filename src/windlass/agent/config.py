@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
+from windlass.claims.alive import LEASE_S
+
 PLAN_VERSION = 1
 
 
@@ -34,6 +36,11 @@ class AgentConfig:
         self.stop_on_nan: bool = plan["on_nan"] == "stop"
         self.outputs: List[str] = plan["outputs"]
         self.output_limit_bytes: int = plan["output_limit_bytes"]
+        # Not in plans of the first days.
+        self.lease_s: float = plan.get("lease_s", LEASE_S)
+        self.trial_time_s: Optional[float] = plan.get("trial_time_s")
+        self.job_time_s: Optional[float] = plan.get("job_time_s")
+        self.local_scratch: Optional[str] = plan.get("local_scratch")
         self.warm_mode: str = plan["warm"]["mode"]
         self.warm_modules: List[str] = plan["warm"]["modules"]
 

@@ -17,13 +17,15 @@ from windlass.agent.metrics import MessageReader
 from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
 from windlass.claims import ranges as rs
-from windlass.claims.alive import BEAT_S, FENCE_S
+from windlass.claims.alive import beat_s, fence_s
 from windlass.claims.register import Overtaken
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
 from windlass.journal.write import DiskFull, JournalWriter
 from windlass.states import Cause
 
 _CONTROL_S = 1.0  # how often the register is looked at for cancellations
+_START_S = 60.0  # a job's time is in minutes, and its own start takes a part of the first
+_TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
 _IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 5, 130
 
@@ -32,6 +34,26 @@ class Mode(enum.Enum):
     RUN = "run"
     DRAIN = "drain"  # take no more, let those under way end
     STOP = "stop"  # end those under way
+
+
+class Limits:
+    """What an agent has to keep to: the lease others give it, and the time its job has."""
+
+    def __init__(self, lease_s: float, job: bool, job_time_s: Optional[float], trial_time_s: Optional[float]) -> None:
+        self.lease_s = lease_s
+        self.job = job
+        self.job_time_s = job_time_s if job else None
+        self.trial_time_s = trial_time_s
+
+    def too_late(self, elapsed_s: float) -> bool:
+        """Whether a trial begun now would not end within the job."""
+        if self.job_time_s is None or self.trial_time_s is None:
+            return False
+        # The first trials are begun however tight it is: the job was asked for with their time.
+        return elapsed_s > _START_S and elapsed_s + self.trial_time_s > self.job_time_s + _START_S
+
+    def at_its_end(self, elapsed_s: float) -> bool:
+        return self.job_time_s is not None and elapsed_s > self.job_time_s - _START_S
 
 
 class Loop:
@@ -49,6 +71,7 @@ class Loop:
         runtime_folder: str,
         launcher: Optional[int],
         linger: bool,
+        limits: Limits,
     ) -> None:
         self._agent = agent
         self._runner = runner
@@ -61,12 +84,13 @@ class Loop:
         self._runtime_folder = runtime_folder
         self._launcher = launcher
         self._linger = linger
+        self._limits = limits
         self._mode = Mode.RUN
         self._reason = "nothing left"
         self._exit = EXIT_DONE
         self._warm: Dict[int, WarmServer] = {}
         self._began = time.monotonic()
-        self._next_beat = self._began + BEAT_S
+        self._next_beat = self._began + beat_s(limits.lease_s)
         self._next_control = self._began + _CONTROL_S
         self._next_idle_look = 0.0
         self._last_claim = (self._began, 0)  # when, and how many had finished by then
@@ -127,12 +151,16 @@ class Loop:
     def _step(self) -> bool:
         """Record what has ended, fill free slots, write, wait. One write tells of the ends and the new starts."""
         runner = self._runner
-        if runner.ended:
+        if runner.ended and not self._wait_for_word():
             # What a trial said before it ended is read before its end is recorded.
             self._read_messages()
             runner.finish_ended()
         if self._mode is Mode.RUN:
-            self._fill()
+            if self._limits.too_late(time.monotonic() - self._began):
+                self._mode, self._reason = Mode.DRAIN, "the job's time is nearly up"
+                self._note("the job's time is nearly up: no more trials are begun in it")
+            else:
+                self._fill()
         if not runner.attempts and (self._mode is not Mode.RUN or not self._may_continue()):
             return False
         now = time.monotonic()
@@ -144,6 +172,8 @@ class Loop:
     def _patience_s(self, now: float) -> float:
         """How long the poll may wait for something to happen."""
         until = min(self._next_beat, self._next_control)
+        if self._runner.ended:
+            until = min(until, now + _TOLD_S / 4)
         for when in (self._runner.check_limits(now), self._runner.watch(now)):
             if when is not None and when < until:
                 until = when
@@ -206,10 +236,22 @@ class Loop:
         """Nothing under way and nothing to take: wait only where trials of others may still come back."""
         if self._queue.rest():
             return True
-        if self._claimer.recover():
+        recovered = self._claimer.recover()
+        if recovered.dead:
             self._next_idle_look = 0.0
             return True
-        return self._linger and self._claimer.others_hold()
+        # A job that is gone without a word: its trials will be ours when its lease is over.
+        return bool(recovered.suspects) or (self._linger and self._claimer.others_hold())
+
+    def _wait_for_word(self) -> bool:
+        """In a job, trials that did not end well: are we about to be told to end as well?"""
+        if not self._limits.job or self._mode is Mode.STOP:
+            return False
+        now = time.monotonic()
+        return any(
+            attempt.cause is None and attempt.status and now - attempt.ended < _TOLD_S
+            for attempt in self._runner.ended
+        )
 
     # -- what happened
 
@@ -239,18 +281,23 @@ class Loop:
             self._stop("the launcher went away")
 
     def _read_signals(self) -> None:
-        for number in set(os.read(self._wake, 4096)):
-            if number == signal.SIGCHLD:
-                self._reap()
-            elif number == signal.SIGINT and self._mode is Mode.RUN:
+        numbers = set(os.read(self._wake, 4096))
+        for number in numbers - {signal.SIGCHLD}:
+            if number == signal.SIGINT and self._mode is Mode.RUN:
                 self._mode, self._reason, self._exit = Mode.DRAIN, "interrupted", EXIT_STOPPED
+            elif self._limits.at_its_end(time.monotonic() - self._began):
+                self._stop("the job's time limit")
             else:
                 self._stop("interrupted")
+        if signal.SIGCHLD in numbers:
+            self._reap()
 
     def _stop(self, reason: str) -> None:
         """End the trials under way: politely the first time, at once the second."""
         again = self._mode is Mode.STOP
         self._mode, self._reason, self._exit = Mode.STOP, reason, EXIT_STOPPED
+        if self._limits.job:
+            self._runner.blame_us()
         self._unfinished = sorted(self._runner.unended | set(self._unfinished))
         self._runner.stop_all(Cause.STOPPED, kill=again)
 
@@ -306,7 +353,7 @@ class Loop:
     def _flush(self, now: float) -> None:
         self._read_control(now)
         if now >= self._next_beat:
-            self._next_beat = now + BEAT_S
+            self._next_beat = now + beat_s(self._limits.lease_s)
             self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
             # In a thread: on a network file system this can take long, and no slot should wait for it.
             threading.Thread(target=_sync_quietly, args=(self._journal,), daemon=True).start()
@@ -359,7 +406,7 @@ class Loop:
         if self._failing_since is None:
             self._failing_since = now
             print(f"windlass agent: cannot write to the study's folder: {error}", file=sys.stderr)
-        elif now - self._failing_since > FENCE_S:
+        elif now - self._failing_since > fence_s(self._limits.lease_s):
             self._stop("the study's folder is out of reach")
 
     def _abandon_unlaunched(self) -> None:

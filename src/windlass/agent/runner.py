@@ -87,7 +87,7 @@ class Runner:
     @property
     def unended(self) -> Set[int]:
         """Trials under way, without those that have ended and are only waiting to be recorded."""
-        return self.busy - {attempt.trial.number for attempt in self.ended}
+        return self.busy - {attempt.trial.number for attempt in self.ended if not attempt.told}
 
     # -- starting
 
@@ -285,6 +285,13 @@ class Runner:
             self.stop(attempt, cause)
             if kill:
                 attempt.send(signal.SIGKILL)
+
+    def blame_us(self) -> None:
+        """Attempts that ended badly a moment before we were told to end: the same word reached both."""
+        for attempt in self.ended:
+            if attempt.cause is None and attempt.status:
+                attempt.cause = Cause.STOPPED
+                attempt.told = True
 
     def check_limits(self, now: float) -> Optional[float]:
         """Enforce time limits and graces; returns when to look again."""

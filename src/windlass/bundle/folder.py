@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -55,7 +56,7 @@ def prepare_folder(
             os.makedirs(folder, exist_ok=True)
         _ignore_for_git(plan)
         register_file = RegisterFile(paths.claims, who)
-        with _Preparing(register_file, paths.folder):
+        with Turn(register_file, paths.folder):
             return _prepare(plan, trials, finished, register_file, paths, sample)
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
@@ -82,7 +83,7 @@ def _prepare(
     paths: StudyPaths,
     sample: int | None,
 ) -> Prepared:
-    recovered = recover(paths, register_file)
+    recovered = recover(paths, register_file).dead
     before = register_file.read()
     writer = _TrialWriter(paths, before.count)
     count = append_trials(paths, before.count, writer.new_lines(trials))
@@ -166,7 +167,13 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "agents": plan.agents,
         "cpus_per_slot": plan.cpus_per_slot,
         "gpus": list(plan.gpus),
-        "gpus_per_slot": settings["gpus"].value or 0,
+        "launcher": plan.launcher,
+        "terms": dataclasses.asdict(plan.terms) if plan.terms is not None else None,
+        "gpus_per_slot": _gpus_per_slot(plan),
+        "lease_s": settings["lease_s"].value,
+        "trial_time_s": settings["time_s"].value if settings["time_s"].source != "site" else None,
+        "job_time_s": plan.request.time_s if plan.request is not None else None,
+        "local_scratch": plan.local_scratch,
         "seed_name": study.space.seed_name,
         "timeout_s": settings["timeout_s"].value,
         "grace_s": settings["grace_s"].value,
@@ -181,6 +188,13 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "warm": {"mode": study.warm.mode, "modules": list(study.warm.modules)},
         "sources": {key: setting.source for key, setting in settings.items()},
     }
+
+
+def _gpus_per_slot(plan: Plan) -> float:
+    if plan.request is None:
+        return plan.settings["gpus"].value or 0
+    gpus, slots = plan.request.gpus, plan.slots
+    return gpus // slots if gpus >= slots else gpus / slots
 
 
 def _write_if_changed(path: str, data: bytes) -> None:
@@ -209,18 +223,24 @@ def _ignore_for_git(plan: Plan) -> None:
             file.write("*\n")
 
 
-class _Preparing:
-    """Keeps two clients from adding trials at once: the register says whose turn it is, and the dead have none."""
+class Turn:
+    """Keeps two clients from adding trials or agents at once: the register says whose turn it is; the dead have none.
+
+    May be taken again by the process that has it.
+    """
 
     def __init__(self, register_file: RegisterFile, folder: str, patience_s: float = 60.0) -> None:
         self._register_file = register_file
         self._folder = folder
         self._patience_s = patience_s
         self._me = {**identity(), "since": round(time.time(), 3)}
+        self._had = False
 
     def __enter__(self) -> None:
         deadline = time.monotonic() + self._patience_s
-        while self._register_file.update(self._begin).preparer != self._me:
+        holder = self._register_file.read().preparer
+        self._had = holder is not None and all(holder.get(key) == self._me[key] for key in ("pid", "began", "boot"))
+        while not self._had and self._register_file.update(self._begin).preparer != self._me:
             if time.monotonic() > deadline:
                 raise FolderError(
                     f"{self._folder}: another windlass has been preparing this study for long\n  hint: try again later"
@@ -235,7 +255,8 @@ class _Preparing:
         return register
 
     def __exit__(self, *_: object) -> None:
-        self._register_file.update(self._end)
+        if not self._had:
+            self._register_file.update(self._end)
 
     def _end(self, register: Register) -> Register | None:
         if register.preparer != self._me:

@@ -19,6 +19,7 @@ AGENT_MODULES = (
     "paths.py",
     "states.py",
     "trialfile.py",
+    *(os.path.join("slurm", name) for name in ("__init__.py", "ask.py", "gone.py", "queue.py", "rows.py", "states.py")),
     os.path.join("track", "__init__.py"),
     os.path.join("track", "log.py"),
 )

@@ -7,9 +7,17 @@ import os
 import time
 from typing import Any, Dict, Mapping, Optional
 
-BEAT_S = 20.0  # an agent writes to its journal at least this often
-FENCE_S = 120.0  # an agent that could not write for so long stops its trials
-LEASE_S = 300.0  # an agent on another machine, silent for so long, is taken for dead
+LEASE_S = 300.0  # an agent on another machine, silent for so long, is taken for dead, unless the plan says otherwise
+
+
+def beat_s(lease_s: float) -> float:
+    """An agent writes to its journal at least this often."""
+    return lease_s / 15
+
+
+def fence_s(lease_s: float) -> float:
+    """An agent that could not write for so long stops its trials."""
+    return lease_s * 0.4
 
 
 def _read(path: str) -> str:

@@ -20,16 +20,26 @@ def client_name() -> str:
 
 
 class ClientJournal:
-    """One file a process, made when there is something to say."""
+    """One file for what one command does, made when there is something to say. What `write` returned for is safe."""
 
     def __init__(self, paths: StudyPaths) -> None:
         self._paths = paths
+        self._writer: JournalWriter | None = None
+
+    def __enter__(self) -> ClientJournal:
+        return self
 
     def write(self, event: dict[str, Any]) -> None:
         now = round(time.time(), 3)
-        header = {"e": "client", "t": now, "v": JOURNAL_VERSION, "id": client_name(), **identity()}
-        writer = JournalWriter(self._paths.journal_of(f"{client_name()}-{time.monotonic_ns()}"), header)
-        writer.add({**event, "t": now})
-        writer.flush()
-        writer.sync()
-        writer.close()
+        if self._writer is None:
+            header = {"e": "client", "t": now, "v": JOURNAL_VERSION, "id": client_name(), **identity()}
+            path = self._paths.journal_of(f"{client_name()}-{time.monotonic_ns()}")
+            self._writer = JournalWriter(path, header)
+        self._writer.add({**event, "t": now})
+        self._writer.flush()
+        self._writer.sync()
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

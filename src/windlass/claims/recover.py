@@ -2,30 +2,70 @@
 
 from __future__ import annotations
 
+import enum
+import json
 import os
-from typing import Dict, List, Set
+from typing import Any, Dict, List, Mapping, Optional, Set
 
 from windlass.claims import ranges as rs
-from windlass.claims.alive import LEASE_S, is_alive, same_kernel, seconds_silent
+from windlass.claims.alive import LEASE_S, beat_s, is_alive, same_kernel, seconds_silent
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
 from windlass.journal.read import JournalReader, read_header
 from windlass.paths import StudyPaths
+from windlass.slurm.ask import ask
+from windlass.slurm.gone import Gone, job_gone
+from windlass.slurm.queue import Queue, read_queue
 
 
-def agent_is_dead(paths: StudyPaths, agent: str) -> bool:
-    """Only True when it is certain, or when an agent on another machine has been silent beyond its lease."""
-    journal = paths.journal_of(agent)
-    header = read_header(journal)
-    if header is not None:
+class Fate(enum.Enum):
+    """What is known of an agent that holds trials."""
+
+    ALIVE = "alive"
+    SUSPECT = "suspect"  # its job is not there any more, but it may still be: wait for its lease to end
+    DEAD = "dead"
+
+
+def read_lease_s(paths: StudyPaths) -> float:
+    """How long an agent of this study may be silent; as planned."""
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            return float(json.load(file).get("lease_s", LEASE_S))
+    except (OSError, ValueError):
+        return LEASE_S
+
+
+class Coroner:
+    """Tells the living from the dead. The scheduler is asked only about agents that have fallen silent."""
+
+    def __init__(self, paths: StudyPaths) -> None:
+        self._paths = paths
+        self._lease_s = read_lease_s(paths)
+
+    def fate(self, agent: str, header: Optional[Mapping[str, Any]] = None) -> Fate:
+        journal = self._paths.journal_of(agent)
+        header = header or read_header(journal)
+        if header is None:
+            silent_s = seconds_silent(journal if os.path.exists(journal) else self._paths.claims)
+            return Fate.DEAD if silent_s > self._lease_s else Fate.ALIVE
         alive = is_alive(header)
         if alive is not None:
-            return not alive
-        if header.get("job"):
-            return False  # the scheduler knows better; see the launcher
-    elif not os.path.exists(journal):
-        journal = paths.claims
-    return seconds_silent(journal) > LEASE_S
+            return Fate.ALIVE if alive else Fate.DEAD
+        silent_s = seconds_silent(journal)
+        over = silent_s > self._lease_s
+        if not header.get("job"):
+            return Fate.DEAD if over else Fate.ALIVE
+        if silent_s < 1.5 * beat_s(self._lease_s):
+            return Fate.ALIVE  # it has just spoken, whatever the scheduler thinks of its job
+        gone = job_gone(header["job"], self._queue(), header.get("t"))
+        if gone is Gone.NO:
+            return Fate.ALIVE  # perhaps suspended; the scheduler would know if it were dead
+        if gone is Gone.YES or over:
+            return Fate.DEAD
+        return Fate.SUSPECT if gone is Gone.PERHAPS else Fate.ALIVE
+
+    def _queue(self) -> Optional[Queue]:
+        return read_queue(self._paths.queue, ask)
 
 
 def ended_trials(paths: StudyPaths, agent: str) -> Set[int]:
@@ -44,12 +84,23 @@ def ended_trials(paths: StudyPaths, agent: str) -> Set[int]:
                 ended.discard(event["i"])
 
 
-def recover(paths: StudyPaths, register_file: RegisterFile, own: str = "") -> List[str]:
-    """Give what dead agents held back to everybody; their processes are ended first. Returns those agents."""
+class Recovered:
+    """Which agents were found dead and have been relieved of their trials, and which may be."""
+
+    def __init__(self, dead: List[str], suspects: List[str]) -> None:
+        self.dead = dead
+        self.suspects = suspects
+
+
+def recover(paths: StudyPaths, register_file: RegisterFile, own: str = "") -> Recovered:
+    """Give what dead agents held back to everybody; their processes are ended first."""
     held = register_file.read().held
-    dead = [agent for agent in held if agent != own and agent_is_dead(paths, agent)]
+    coroner = Coroner(paths) if held else None
+    fates = {agent: coroner.fate(agent) for agent in held if agent != own} if coroner is not None else {}
+    dead = [agent for agent, fate in fates.items() if fate is Fate.DEAD]
+    suspects = [agent for agent, fate in fates.items() if fate is Fate.SUSPECT]
     if not dead:
-        return []
+        return Recovered(dead, suspects)
     finished: Dict[str, Set[int]] = {}
     for agent in dead:
         header = read_header(paths.journal_of(agent))
@@ -64,4 +115,4 @@ def recover(paths: StudyPaths, register_file: RegisterFile, own: str = "") -> Li
         return register
 
     register_file.update(change)
-    return dead
+    return Recovered(dead, suspects)

@@ -14,8 +14,11 @@ from typing import List, Set
 AGENT_VARIABLE = "WINDLASS_AGENT"
 
 
-def find_strays(variable: str, value: str) -> List[int]:
-    """Living processes of this user whose environment, as they were started with it, has variable=value."""
+def find_strays(variable: str, value: str, program: str = "") -> List[int]:
+    """Living processes of this user whose environment, as they were started with it, has variable=value.
+
+    With `program`, only those that execute it.
+    """
     needle = f"{variable}={value}".encode()
     own = os.getpid()
     found = []
@@ -32,11 +35,20 @@ def find_strays(variable: str, value: str) -> List[int]:
         except OSError:
             continue
         if needle in environment and needle in environment.split(b"\0"):
-            found.append(int(name))
+            if not program or _program_of(name) == program:
+                found.append(int(name))
     return found
 
 
-def end_strays(variable: str, value: str, grace_s: float = 0.0, looks: int = 2) -> int:
+def _program_of(pid: str) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def end_strays(variable: str, value: str, grace_s: float = 0.0, looks: int = 2, program: str = "") -> int:
     """Ask them to end, wait, then kill, until so many looks in a row find none. Returns how many there were.
 
     One look is enough for whoever knows that nothing is being started at this moment.
@@ -45,7 +57,7 @@ def end_strays(variable: str, value: str, grace_s: float = 0.0, looks: int = 2) 
     deadline = time.monotonic() + grace_s
     clean = 0
     while True:
-        strays = find_strays(variable, value)
+        strays = find_strays(variable, value, program)
         clean = 0 if strays else clean + 1
         if clean >= looks:
             return len(ended)

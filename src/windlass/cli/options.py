@@ -66,12 +66,45 @@ def setting_options() -> list[Callable[[Function], Function]]:
         click.option("--retries", type=int, help="Further attempts after a failure."),
         click.option("--output-limit", metavar="SIZE", help="Output kept of one trial (default 2GB)."),
         click.option("--folder", metavar="PATH", help="Where studies' folders are made."),
+        *slurm_options(),
+    ]
+
+
+def slurm_options() -> list[Callable[[Function], Function]]:
+    """Settings that only matter where agents are jobs."""
+    return [
+        click.option("-G", "--gpu-type", metavar="TYPE", help="Type of GPU, by the cluster's name for it."),
+        click.option("-m", "--mem-per-gpu", metavar="SIZE", help="Memory of a job for each of its GPUs, e.g. 10G."),
+        click.option("--gpus-per-job", type=int, help="GPUs of one job (default: 1, or what one trial needs)."),
+        click.option("-n", "--nodes", "--num-nodes", "--num_nodes", "nodes", type=int, help="Nodes of one job."),
+        click.option("-a", "--account", help="The account that pays."),
+        click.option("-p", "--partition", help="Where jobs wait; several with commas."),
+        click.option("--qos", help="Quality of service."),
+        click.option("--agents", "--array-size", "agents", type=int, help="Agents that share the trials."),
+        click.option("--max-jobs", type=int, help="Never more agents than this."),
+        click.option("--throttle", "--max-parallel", "throttle", type=int, help="Agents at a time."),
+        click.option("--mail-user", metavar="ADDRESS", help="Who is told by mail."),
+        click.option("--mail-type", metavar="TYPES", help="What of (default: END,FAIL)."),
+        click.option("--sbatch", "options", multiple=True, metavar="OPTION", help="Any other option, e.g. --nice=100."),
     ]
 
 
 SETTING_WORDS = (
     "slots", "cpus", "memory", "gpus", "gpu_memory", "time", "timeout", "grace", "retries", "output_limit", "folder",
+    "gpu_type", "mem_per_gpu", "gpus_per_job", "nodes", "account", "partition", "qos", "agents", "max_jobs", "throttle",
+    "mail_user", "mail_type", "options",
 )  # fmt: skip
+
+
+def place_options(function: Function) -> Function:
+    """Where trials are executed."""
+    options = [
+        click.option("--on", type=click.Choice(["slurm", "local"]), help="Where (default: Slurm where it answers)."),
+        click.option("--site", metavar="NAME", help="The cluster's profile (default: found out)."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def folder_option(function: Function) -> Function:

@@ -11,13 +11,14 @@ from windlass.claims.ranges import Ranges
 from windlass.claims.register import Register, RegisterFile
 from windlass.cli.options import confirm, find_study, folder_option, json_option, yes_option
 from windlass.cli.report import StreamReporter
-from windlass.cli.run import show_outcome
+from windlass.cli.run import show_outcome, show_submitted
 from windlass.collect.trials import find_trials
 from windlass.errors import input_error
-from windlass.flow import chosen_states, retry_trials, run_folder
+from windlass.flow import chosen_states, retry_trials, run_folder, submit_folder
 from windlass.launch.local import LocalLauncher
 from windlass.paths import StudyPaths
 from windlass.states import State
+from windlass.submission import read_terms
 
 
 @click.command()
@@ -28,6 +29,7 @@ from windlass.states import State
 @click.option("--cancelled", is_flag=True, help="All that were cancelled.")
 @click.option("--done", is_flag=True, help="Also those that ended well.")
 @click.option("--no-run", is_flag=True, help="Only put them back; agents at work take them, or the next `run`.")
+@click.option("--on", type=click.Choice(["slurm", "local"]), help="Where (default: where the study ran).")
 @click.option("-j", "--slots", type=int, help="Trials at a time.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @folder_option
@@ -41,6 +43,7 @@ def command(
     cancelled: bool,
     done: bool,
     no_run: bool,
+    on: str | None,
     slots: int | None,
     quiet: bool,
     folder: str | None,
@@ -64,9 +67,13 @@ def command(
         if as_json:
             print(json.dumps({"study": paths.folder, "put_back": rs.count(put_back)}))
         return 0
+    reporter = StreamReporter(quiet or as_json)
+    terms = read_terms(paths)
+    if terms is not None and on != "local":
+        show_submitted(paths, submit_folder(paths, terms), as_json, reporter)
+        return 0
     with open(paths.plan, encoding="utf-8") as file:
         planned = int(json.load(file)["slots"])
-    reporter = StreamReporter(quiet or as_json)
     try:
         outcome = run_folder(paths, slots or planned, LocalLauncher(), reporter)
     finally:

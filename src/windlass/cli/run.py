@@ -7,14 +7,16 @@ from typing import Any
 
 import click
 
-from windlass.cli.options import CommandWithWords, confirm, json_option, study_options, yes_option
-from windlass.cli.plan import read_request, warn
+from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
 from windlass.cli.report import StreamReporter
+from windlass.cli.request import Asked, read_request, warn
 from windlass.collect.joblog import Joblog
 from windlass.collect.look import look
-from windlass.flow import Outcome, run_plan
+from windlass.flow import Outcome, check_slurm_plan, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
 from windlass.paths import StudyPaths
+from windlass.submission import Submitted
+from windlass.view.jobs import render_submitted
 from windlass.view.status import render_end, view_to_json
 
 _MANY_TRIALS = 100_000
@@ -22,6 +24,8 @@ _MANY_TRIALS = 100_000
 
 @click.command(cls=CommandWithWords)
 @study_options
+@place_options
+@click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
 @click.option("--joblog", metavar="FILE", help="Also write GNU parallel's joblog.")
 @click.option("--sample", type=click.IntRange(1), metavar="K", help="Only K trials, far apart: do they work at all?")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
@@ -29,7 +33,15 @@ _MANY_TRIALS = 100_000
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, /, joblog: str | None, sample: int | None, quiet: bool, yes: bool, as_json: bool, **options: Any
+    ctx: click.Context,
+    /,
+    wait: bool,
+    joblog: str | None,
+    sample: int | None,
+    quiet: bool,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
 ) -> int:
     """Run what is missing of a study: new, failed and interrupted trials, never those that are done.
 
@@ -37,29 +49,66 @@ def command(
     windlass run study.yaml
     windlass run --param 'lr=[0.1,0.01]' --seeds 5 -- python train.py --lr {lr} --seed {seed}
 
-    Ctrl-C once lets running trials end, twice stops them.
+    Where Slurm answers, the trials go to the cluster and the command returns at once; else they run here, and Ctrl-C
+    once lets running trials end, twice stops them.
     """
-    study, plan = read_request(ctx.meta["words"], options)
-    warn(study)
+    chosen = options["on"]
+    asked = read_request(ctx.meta["words"], options)
+    plan = asked.plan
+    warn(asked.study.warnings)
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
     reporter = StreamReporter(quiet)
-    log: Joblog | None = None
-
-    def on_end(cause: str, event: dict[str, Any]) -> None:
-        nonlocal log
-        if joblog is not None:
-            log = log or Joblog(joblog, StudyPaths(plan.folder))
-            log.add(cause, event)
-
+    log = _LazyJoblog(joblog, plan.folder) if joblog else None
     try:
-        outcome = run_plan(plan, LocalLauncher(), reporter, on_end if joblog else None, sample)
+        if asked.cluster is None:
+            outcome = run_plan(plan, LocalLauncher(), reporter, log, sample)
+        else:
+            if chosen is None:
+                reporter.say(f"{plan.site_name}: Slurm answers, the trials go there (--on local: to this machine)")
+            paths, submitted = _submit(asked, reporter, sample)
+            if not wait:
+                show_submitted(paths, submitted, as_json, reporter)
+                return 0
+            reporter.say(render_submitted(submitted))
+            outcome = follow_jobs(paths, reporter, log, sample is not None)
     finally:
         reporter.close()
         if log is not None:
             log.close()
     show_outcome(outcome, as_json, quiet)
     return outcome.exit_code
+
+
+def _submit(asked: Asked, reporter: StreamReporter, sample: int | None) -> tuple[StudyPaths, Submitted]:
+    assert asked.cluster is not None
+    warn(check_slurm_plan(asked.plan, asked.cluster))
+    return submit_plan(asked.plan, reporter, sample)
+
+
+def show_submitted(paths: StudyPaths, submitted: Submitted, as_json: bool, reporter: StreamReporter) -> None:
+    if as_json:
+        said = {"study": paths.folder, "jobs": list(submitted.jobs), "agents": submitted.agents}
+        print(json.dumps({**said, "present": submitted.present}, indent=2))
+    else:
+        reporter.say(render_submitted(submitted))
+
+
+class _LazyJoblog:
+    """GNU parallel's joblog, opened when the first trial ends: the study's folder is there then."""
+
+    def __init__(self, path: str, folder: str) -> None:
+        self._path = path
+        self._paths = StudyPaths(folder)
+        self._log: Joblog | None = None
+
+    def __call__(self, cause: str, event: dict[str, Any]) -> None:
+        self._log = self._log or Joblog(self._path, self._paths)
+        self._log.add(cause, event)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
 
 
 def show_outcome(outcome: Outcome, as_json: bool, quiet: bool) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from windlass.paths import StudyPaths
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MEMORY_BELOW_BYTES = 4 << 20  # so little is read anew faster than a file is worth
 _BUSY_S = 60.0
 _KEPT_S = 30 * 86400.0

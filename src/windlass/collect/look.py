@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from windlass.claims import ranges as rs
-from windlass.claims.alive import LEASE_S, is_alive, seconds_silent
+from windlass.claims.recover import Coroner, Fate
 from windlass.claims.register import Register, RegisterFile
 from windlass.collect.index import StudyIndex
+from windlass.collect.jobs import look_at_jobs
 from windlass.collect.reconcile import StudyView, study_view
 from windlass.journal.fold import AgentRecord
 from windlass.paths import StudyPaths
+
+_LIVES = {Fate.ALIVE: True, Fate.DEAD: False, Fate.SUSPECT: None}
 
 
 def read_register(paths: StudyPaths) -> Register:
@@ -18,28 +22,26 @@ def read_register(paths: StudyPaths) -> Register:
 
 
 def agents_alive(paths: StudyPaths, agents: list[AgentRecord]) -> dict[str, bool | None]:
-    """Which agents live; of those on other machines, the ones that were heard of lately."""
-    alive: dict[str, bool | None] = {}
-    for agent in agents:
-        if agent.ended:
-            alive[agent.id] = False
-            continue
-        header = {
-            "host": agent.host,
-            "machine": agent.machine,
-            "boot": agent.boot,
-            "pid": agent.pid,
-            "began": agent.began,
-        }
-        lives = is_alive(header)
-        if lives is None:
-            lives = seconds_silent(paths.journal_of(agent.id)) < LEASE_S
-        alive[agent.id] = lives
-    return alive
+    """Which agents live. None: the job of one is not there any more, but the agent itself may be."""
+    coroner = Coroner(paths)
+    return {agent.id: False if agent.ended else _LIVES[coroner.fate(agent.id, header_of(agent))] for agent in agents}
 
 
-def look(paths: StudyPaths) -> StudyView:
-    """The study as it is now. Reads only what is new since the last look."""
+def header_of(agent: AgentRecord) -> dict[str, Any]:
+    """What an agent's journal begins with, as far as it tells who the agent is."""
+    return {
+        "host": agent.host,
+        "machine": agent.machine,
+        "boot": agent.boot,
+        "pid": agent.pid,
+        "began": agent.began,
+        "job": agent.job,
+        "t": agent.start,
+    }
+
+
+def look(paths: StudyPaths, *, accounting: bool | None = None) -> StudyView:
+    """The study as it is now. Reads only what is new since the last look; `accounting` is for `look_at_jobs`."""
     register = read_register(paths)
     index = StudyIndex(paths)
     index.refresh()
@@ -57,6 +59,7 @@ def look(paths: StudyPaths) -> StudyView:
             mean_duration_s=index.mean_duration_s(),
             notes=index.notes(),
             damaged_lines=index.damaged(),
+            jobs=look_at_jobs(paths, agents, accounting=accounting),
         )
     finally:
         index.close()

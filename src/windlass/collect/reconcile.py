@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from windlass.collect.jobview import JobsView
 from windlass.journal.fold import AgentRecord, Note, TrialRecord
 from windlass.states import Cause, State
 
@@ -33,6 +34,7 @@ class StudyView:
     notes: tuple[Note, ...]
     damaged_lines: int
     lost: tuple[TrialRecord, ...] = ()  # said to run by agents that are no more; counted as interrupted
+    jobs: JobsView | None = None  # only of studies whose agents are jobs
 
 
 def split_lost(
@@ -61,6 +63,7 @@ def study_view(
     mean_duration_s: float | None = None,
     notes: Iterable[Note] = (),
     damaged_lines: int = 0,
+    jobs: JobsView | None = None,
 ) -> StudyView:
     """The study as it is; `counts`, `causes` and `running` are what the journals say.
 
@@ -87,6 +90,7 @@ def study_view(
         notes=tuple(notes),
         damaged_lines=damaged_lines,
         lost=tuple(lost),
+        jobs=jobs,
     )
 
 

@@ -61,6 +61,7 @@ class AgentRecord:
     cpus: Any = None
     gpus: Any = None
     version: str = ""
+    job: Optional[Dict[str, Any]] = None
     start: float = 0.0
     last_seen: float = 0.0
     ended: bool = False
@@ -251,6 +252,7 @@ def _fold_agent(folded: Folded, state: WriterState, writer: str, t: float, event
         cpus=event.get("cpus"),
         gpus=event.get("gpus"),
         version=str(event.get("version", "")),
+        job=event.get("job") if isinstance(event.get("job"), dict) else None,
         start=event["t"],
         last_seen=t,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.errors import InputError, Problem
 from windlass.model import Needs, Setting
-from windlass.spec.units import parse_duration_s, parse_memory_mb
+from windlass.spec.units import parse_duration_s, parse_memory_mb, parse_slurm_time_s
 
 GIGABYTE = 1 << 30
 
@@ -50,26 +50,85 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def _duration(value: Any) -> float:
+    return parse_duration_s(str(value))
+
+
+def _memory(value: Any) -> int:
+    return parse_memory_mb(str(value))
+
+
+def _time(value: Any) -> float:
+    return parse_slurm_time_s(str(value))
+
+
+def _positive(value: Any) -> int:
+    if _count(value) < 1:
+        raise ValueError(f"1 or more is wanted, not {value}")
+    return _count(value)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    words = value if isinstance(value, (list, tuple)) else str(value).split(",")
+    return tuple(str(word).strip().upper() for word in words)
+
+
+def _options(value: Any) -> dict[str, Any]:
+    """Options of sbatch: a mapping, or words as on its command line."""
+    if isinstance(value, Mapping):
+        return {str(name).lstrip("-").replace("_", "-"): given for name, given in value.items()}
+    options: dict[str, Any] = {}
+    for word in value:
+        name, equals, given = word.partition("=")
+        if not name.startswith("--") or len(name) < 3:
+            raise ValueError(f"{word!r} is no long option of sbatch; write --sbatch --constraint=cascade")
+        options[name[2:]] = given if equals else True
+    return options
+
+
 SETTINGS: tuple[Known, ...] = (
     Known("slots", "slots", _count, None, "trials at a time on one machine"),
     Known("cpus", "cpus", _amount, None, "cores one trial needs"),
-    Known("memory", "memory_mb", lambda value: parse_memory_mb(str(value)), None, "memory one trial needs"),
+    Known("memory", "memory_mb", _memory, None, "memory one trial needs"),
     Known("gpus", "gpus", _amount, None, "GPUs one trial needs; a fraction shares one"),
-    Known("gpu_memory", "gpu_memory_mb", lambda value: parse_memory_mb(str(value)), None, "GPU memory one trial needs"),
-    Known("time", "time_s", lambda value: parse_duration_s(str(value)), None, "time one trial needs"),
-    Known(
-        "timeout", "timeout_s", lambda value: parse_duration_s(str(value)), None, "a trial that takes longer is ended"
-    ),
-    Known("grace", "grace_s", lambda value: parse_duration_s(str(value)), 10.0, "time between TERM and KILL"),
+    Known("gpu_memory", "gpu_memory_mb", _memory, None, "GPU memory one trial needs"),
+    Known("gpu_type", "gpu_type", _text, None, "type of GPU, by the cluster's name for it"),
+    Known("time", "time_s", _time, None, "time one trial needs"),
+    Known("timeout", "timeout_s", _duration, None, "a trial that takes longer is ended"),
+    Known("grace", "grace_s", _duration, 10.0, "time between TERM and KILL"),
     Known("retries", "retries", _retries, {}, "further attempts after a failure"),
     Known("output_limit", "output_limit_bytes", _bytes, 2 * GIGABYTE, "output kept of one trial and stream"),
     Known("folder", "folder", _text, None, "where studies' folders are made"),
+    Known("patience", "patience_s", _duration, 180.0, "how long sbatch may take to answer"),
+    Known("lease", "lease_s", _duration, 300.0, "an agent that nobody heard of for so long is taken for dead"),
+    Known("account", "account", _text, None, "the account that pays for jobs"),
+    Known("partition", "partition", _text, None, "where jobs wait"),
+    Known("qos", "qos", _text, None, "quality of service of jobs"),
+    Known("gpus_per_job", "gpus_per_job", _positive, None, "GPUs of one job"),
+    Known("mem_per_gpu", "mem_per_gpu_mb", _memory, None, "memory of a job for each of its GPUs"),
+    Known("nodes", "nodes", _positive, 1, "nodes of one job"),
+    Known("agents", "agents", _positive, None, "agents that share the trials"),
+    Known("max_jobs", "max_jobs", _positive, None, "never more agents than this"),
+    Known("throttle", "throttle", _positive, None, "agents at a time"),
+    Known("mail_user", "mail_user", _text, None, "who is told by mail"),
+    Known("mail_type", "mail_type", _words, ("END", "FAIL"), "what of"),
+    Known("options", "options", _options, {}, "further options of sbatch"),
 )
-_NEEDS = ("cpus", "memory_mb", "gpus", "gpu_memory_mb", "time_s")
+_NEEDS = ("cpus", "memory_mb", "gpus", "gpu_memory_mb", "gpu_type", "time_s")
+# sbatch lets these win over the script; so that a plan says what will be, they are a layer of their own.
+_VARIABLES = {
+    "account": ("SBATCH_ACCOUNT", "SLURM_ACCOUNT"),
+    "partition": ("SBATCH_PARTITION", "SLURM_PARTITION"),
+    "qos": ("SBATCH_QOS", "SLURM_QOS"),
+}
 
 
 def resolve_settings(
-    flags: Mapping[str, Any], study_said: Mapping[str, Any], site_said: Mapping[str, Any], site_file: str
+    flags: Mapping[str, Any],
+    study_said: Mapping[str, Any],
+    site_said: Mapping[str, Any],
+    site_file: str,
+    environ: Mapping[str, str] | None = None,
 ) -> dict[str, Setting]:
     """Every setting by its key, with the layer it came from. `flags` and the site's words are still text."""
     needs: Needs = study_said.get("needs") or Needs()
@@ -83,6 +142,8 @@ def resolve_settings(
                 setting = Setting(known.parse(flags[known.word]), "command line")
             elif from_study.get(known.key) is not None:
                 setting = Setting(from_study[known.key], "study")
+            elif variable := _variable(known.word, environ or {}):
+                setting = Setting(known.parse((environ or {})[variable]), variable)
             elif site_words.get(known.word) is not None:
                 setting = Setting(known.parse(site_words[known.word]), "site")
             else:
@@ -94,7 +155,13 @@ def resolve_settings(
             problems.append(Problem(f"{place}: {error}", "", "" if flagged else site_file))
     if problems:
         raise InputError(problems)
+    if resolved["options"].source == "command line":
+        resolved["options"] = Setting({**from_study.get("options", {}), **resolved["options"].value}, "command line")
     return resolved
+
+
+def _variable(word: str, environ: Mapping[str, str]) -> str | None:
+    return next((name for name in _VARIABLES.get(word, ()) if environ.get(name)), None)
 
 
 def _unknown_words(site_said: Mapping[str, Any], site_file: str) -> list[Problem]:

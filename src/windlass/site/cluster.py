@@ -102,6 +102,8 @@ class Cluster:
     shell_time_s: float = 3600.0  # the most an interactive job gets without being asked for more
     login_hosts: tuple[str, ...] = ()  # patterns
     notes: tuple[str, ...] = ()
+    live: bool = False  # whether the scheduler was asked; without it all is as the profile says
+    asked_at: float | None = None  # when, in seconds since 1970
     # Defaults for settings, in the words of plan/settings.py.
     said: Mapping[str, Any] = field(default_factory=dict)
     said_file: str = ""

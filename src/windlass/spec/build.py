@@ -180,6 +180,7 @@ def _said(keys: StudyKeys, place: Place, problems: Problems) -> dict[str, Any]:
         "output_limit_bytes": keys.output_limit,
         "folder": _folder(keys.folder, place, problems),
         "needs": _needs(keys),
+        **_slurm(keys),
     }
     return {name: value for name, value in said.items() if value is not None}
 
@@ -188,7 +189,15 @@ def _needs(keys: StudyKeys) -> Needs | None:
     if keys.needs is None:
         return None
     needs = keys.needs
-    return Needs(needs.cpus, needs.memory, needs.gpus, needs.gpu_memory, needs.time)
+    return Needs(needs.cpus, needs.memory, needs.gpus, needs.gpu_memory, needs.time, needs.gpu_type)
+
+
+def _slurm(keys: StudyKeys) -> dict[str, Any]:
+    if keys.slurm is None:
+        return {}
+    said = dict(keys.slurm)
+    said["mem_per_gpu_mb"] = said.pop("mem_per_gpu")
+    return said
 
 
 def _folder(given: str | None, place: Place, problems: Problems) -> str | None:

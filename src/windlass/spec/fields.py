@@ -52,6 +52,24 @@ def check_text(value: Any) -> str:
     return str(value)
 
 
+def check_words(value: Any) -> tuple[str, ...]:
+    """One or several words: a list, or a text with commas."""
+    words = value if isinstance(value, list) else str(check_text(value)).split(",")
+    return tuple(check_text(word).strip() for word in words)
+
+
+def check_options(value: Any) -> dict[str, Any]:
+    """Options of a program by their long names: text, numbers, or true for one without a value."""
+    if not isinstance(value, dict):
+        raise wrong(f"this must be a mapping, not {kind_of(value)}", "options: {constraint: cascade}")
+    options: dict[str, Any] = {}
+    for name, given in value.items():
+        if isinstance(given, (dict, list)) or given is None:
+            raise wrong(f"{name} must be text, a number or true, not {kind_of(given)}", f"{name}: true", (name,))
+        options[str(name).lstrip("-").replace("_", "-")] = given if isinstance(given, bool) else str(given)
+    return options
+
+
 def check_truth(value: Any) -> bool:
     if not isinstance(value, bool):
         raise wrong(f"this must be true or false, not {kind_of(value)}")

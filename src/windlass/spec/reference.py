@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic.fields import FieldInfo
 
-from windlass.spec.schema import NeedsKeys, StudyKeys
+from windlass.spec.schema import NeedsKeys, SlurmKeys, StudyKeys
 
 _HEAD = """\
 # The study file
@@ -78,6 +78,8 @@ def render_study_reference() -> str:
     parts += [_render_key(name, field, "###") for name, field in StudyKeys.model_fields.items()]
     parts.append("## Keys of `needs`\n")
     parts += [_render_key(name, field, "###") for name, field in NeedsKeys.model_fields.items()]
+    parts.append("## Keys of `slurm`\n")
+    parts += [_render_key(name, field, "###") for name, field in SlurmKeys.model_fields.items()]
     parts += [_PLACEHOLDERS, _DISTRIBUTIONS]
     return "\n".join(parts)
 

@@ -22,6 +22,7 @@ from windlass.spec.fields import (
     check_metric,
     check_metrics,
     check_on_nan,
+    check_options,
     check_outputs,
     check_parameters,
     check_retries,
@@ -32,6 +33,7 @@ from windlass.spec.fields import (
     check_time_with_unit,
     check_truth,
     check_warm,
+    check_words,
     check_zip_groups,
 )
 
@@ -61,8 +63,67 @@ class NeedsKeys(_Keys):
     gpu_memory: Annotated[int | None, BeforeValidator(check_memory)] = _key(
         "GPU memory of one trial, with a unit.", "size", "gpu_memory: 10GB"
     )
+    gpu_type: Annotated[str | None, BeforeValidator(check_text)] = _key(
+        "The type of GPU, by the cluster's name for it (`windlass site` lists them).",
+        "text",
+        "gpu_type: v100l",
+        "the site's, or any",
+    )
     time: Annotated[float | None, BeforeValidator(check_time_with_unit)] = _key(
         "How long one trial takes at most, with a unit.", "duration", "time: 1h30m"
+    )
+
+
+class SlurmKeys(_Keys):
+    """What jobs ask for beyond what trials need."""
+
+    account: Annotated[str | None, BeforeValidator(check_text)] = _key(
+        "The account that pays.", "text", "account: def-prof", "`SBATCH_ACCOUNT`, then the site's"
+    )
+    partition: Annotated[str | None, BeforeValidator(check_text)] = _key(
+        "Where jobs wait; several with commas. Left out where the site wants none named.",
+        "text",
+        "partition: gpu",
+        "the site's, or the cluster's default",
+    )
+    qos: Annotated[str | None, BeforeValidator(check_text)] = _key("Quality of service.", "text", "qos: short")
+    gpus_per_job: Annotated[int | None, BeforeValidator(check_count)] = _key(
+        "GPUs of one job. Each has its own slots; a trial sees only those that are its own.",
+        "number",
+        "gpus_per_job: 4",
+        "1, or what one trial needs",
+    )
+    mem_per_gpu: Annotated[int | None, BeforeValidator(check_memory)] = _key(
+        "Memory of a job for each of its GPUs, where `needs` say no memory of a trial.",
+        "size",
+        "mem_per_gpu: 32000M",
+        "the site's fair share",
+    )
+    nodes: Annotated[int | None, BeforeValidator(check_count)] = _key(
+        "Nodes of one job, for a trial that starts its parts with `srun`.", "number", "nodes: 2", "1"
+    )
+    agents: Annotated[int | None, BeforeValidator(check_count)] = _key(
+        "How many agents (tasks of the array) share the trials.", "number", "agents: 25", "see `windlass plan`"
+    )
+    max_jobs: Annotated[int | None, BeforeValidator(check_count)] = _key(
+        "Never more agents than this.", "number", "max_jobs: 50", "the site's limit"
+    )
+    throttle: Annotated[int | None, BeforeValidator(check_count)] = _key(
+        "How many agents may run at a time; `windlass throttle` changes it later.",
+        "number",
+        "throttle: 5",
+        "the site's",
+    )
+    mail_user: Annotated[str | None, BeforeValidator(check_text)] = _key(
+        "Who is told by mail.", "text", "mail_user: me@example.org"
+    )
+    mail_type: Annotated[Any, BeforeValidator(check_words)] = _key(
+        "What of.", "text or list", "mail_type: [END, FAIL]", "END and FAIL, with `mail_user`"
+    )
+    options: Annotated[Any, BeforeValidator(check_options)] = _key(
+        "Any further option of `sbatch`, by its long name. `true` for one that takes no value.",
+        "mapping",
+        "options: {constraint: cascade, exclude: 'node[3-5]', exclusive: true}",
     )
 
 
@@ -191,6 +252,9 @@ class StudyKeys(_Keys):
         "0",
     )
     needs: NeedsKeys | None = _key("What one trial takes.", "mapping", "needs: {cpus: 2, memory: 4GB}", "not said")
+    slurm: SlurmKeys | None = _key(
+        "What jobs ask Slurm for.", "mapping", "slurm: {account: def-prof, partition: gpu}", "not said"
+    )
     slots: Annotated[int | None, BeforeValidator(check_count)] = _key(
         "How many trials run at the same time on one machine.",
         "number",

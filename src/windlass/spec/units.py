@@ -20,17 +20,21 @@ _UNIT_WORDS = {
     "week": "w",
 }
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+_DAYS_AND_HOURS = re.compile(r"(\d+)-(\d+)")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B)?", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def parse_duration_s(text: str) -> float:
-    """Seconds. Takes parts with units, and clock times: HH:MM:SS, D-HH:MM:SS, D-HH:MM. Raises ValueError."""
+    """Seconds. Takes parts with units, and clock times: HH:MM:SS, D-HH:MM:SS, D-HH:MM, D-HH. Raises ValueError."""
     cleaned = text.strip()
     clock = _CLOCK.fullmatch(cleaned)
     if clock:
         return _clock_s(text, *clock.groups())
+    days_and_hours = _DAYS_AND_HOURS.fullmatch(cleaned)
+    if days_and_hours:
+        return _clock_s(text, days_and_hours[1], days_and_hours[2], "0", None)
     total, end = 0.0, 0
     for part in _PART.finditer(cleaned):
         unit = part[2].lower()
@@ -42,6 +46,15 @@ def parse_duration_s(text: str) -> float:
     if not cleaned or end != len(cleaned):
         raise ValueError(f"{text!r} is not a duration")
     return total
+
+
+def parse_slurm_time_s(text: str) -> float:
+    """Seconds, in all of sbatch's forms as well: a plain number is minutes there, M:SS minutes and seconds."""
+    cleaned = text.strip()
+    minutes, colon, seconds = cleaned.partition(":")
+    if minutes.isdigit() and (not colon or (seconds.isdigit() and int(seconds) < 60)):
+        return int(minutes) * 60.0 + int(seconds or 0)
+    return parse_duration_s(text)
 
 
 def _clock_s(text: str, days: str | None, first: str, second: str, third: str | None) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from windlass.model import Plan, Trial
+from windlass.model import Plan, Request, Trial
+from windlass.view.progress import render_duration
 
 
 def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
@@ -25,6 +27,7 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
             "cpus": plan.cpus,
             "cpus_per_slot": plan.cpus_per_slot,
             "gpus": list(plan.gpus),
+            **_request_to_json(plan),
         },
         "settings": {key: {"value": one.value, "source": one.source} for key, one in plan.settings.items()},
         "warnings": list(plan.study.warnings),
@@ -39,6 +42,12 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
+def _request_to_json(plan: Plan) -> dict[str, Any]:
+    if plan.request is None:
+        return {}
+    return {**asdict(plan.request), "site": plan.site_name, "waves": plan.waves}
+
+
 def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     study = plan.study
     lines = [
@@ -50,6 +59,8 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     ]
     if plan.gpus:
         lines.append(f"gpus       {', '.join(plan.gpus)}")
+    if plan.request is not None:
+        lines += _render_request(plan, plan.request)
     if study.metric:
         lines.append(f"metric     {study.metric.name} ({study.metric.goal})")
     lines.append("settings")
@@ -61,6 +72,26 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     if plan.trial_count > len(examples):
         lines.append(f"  … and {plan.trial_count - len(examples)} more")
     return "\n".join(lines)
+
+
+def _render_request(plan: Plan, request: Request) -> list[str]:
+    """What each job asks for, and why."""
+    throttle = f", {request.throttle} at a time" if request.throttle else ""
+    in_turn = f"; each slot takes {plan.waves} in turn" if plan.waves > 1 else ""
+    lines = [f"site       {plan.site_name}", f"agents     {plan.agents}{throttle}{in_turn}"]
+    asked = {
+        "time_s": render_duration(request.time_s),
+        "cpus": f"{request.cpus} cores",
+        "memory_mb": f"{request.memory_mb} MB",
+        "gpus": f"{request.gpus} GPU(s)" if request.gpus else "",
+        "gpu_type": request.gpu_type,
+        "account": request.account or "",
+        "partition": request.partition or "",
+        "qos": request.qos or "",
+    }
+    lines.append("each job")
+    lines += [f"  {text:<14} {request.because.get(key, '')}".rstrip() for key, text in asked.items() if text]
+    return lines
 
 
 def _value(value: Any) -> str:

@@ -6,7 +6,9 @@ import time
 from typing import Any
 
 from windlass.collect.reconcile import StudyView
+from windlass.slurm.states import JobState
 from windlass.states import State
+from windlass.view.jobs import jobs_to_json, render_jobs
 from windlass.view.progress import render_duration
 
 _ORDER = (State.DONE, State.RUNNING, State.WAITING, State.FAILED, State.INTERRUPTED, State.CANCELLED)
@@ -15,7 +17,7 @@ _SHOWN_NOTES = 5
 
 
 def view_to_json(view: StudyView) -> dict[str, Any]:
-    """Stable keys: study, folder, trials, counts, causes, eta_s, running, agents, notes, damaged_lines."""
+    """Stable keys: study, folder, trials, counts, causes, eta_s, running, agents, jobs, notes, damaged_lines."""
     now = time.time()
     return {
         "study": view.name,
@@ -42,9 +44,11 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
                 "alive": agent.alive,
                 "running": agent.running,
                 "reason": agent.record.reason or None,
+                "job": agent.record.job,
             }
             for agent in view.agents
         ],
+        "jobs": None if view.jobs is None else jobs_to_json(view.jobs),
         "notes": [note.text for note in view.notes],
         "damaged_lines": view.damaged_lines,
     }
@@ -58,7 +62,8 @@ def _causes(view: StudyView) -> list[str]:
     return [f"  {count} × {cause}" for cause, count in view.causes.items()]
 
 
-def render_status(view: StudyView) -> str:
+def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -> str:
+    """The study in a few lines; `only` names the job, and the task, that was asked for."""
     lines = [f"{view.name}   {view.total} trials   {view.folder}", f"  {_counts(view) or 'no trials'}"]
     alive = [agent for agent in view.agents if agent.alive]
     if alive:
@@ -66,7 +71,9 @@ def render_status(view: StudyView) -> str:
         hosts = ", ".join(sorted({agent.record.host for agent in alive}))
         lines.append(f"  {len(alive)} agent(s), {slots} slots on {hosts}; time left {render_duration(view.eta_s)}")
     elif view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]:
-        lines.append("  no agent is at work: `windlass run` goes on")
+        lines.append(f"  {_nobody(view)}")
+    if view.jobs is not None:
+        lines += ["  " + line for line in render_jobs(view.jobs, only)]
     for record in view.running[:_SHOWN_RUNNING]:
         step = "" if record.step is None else f", step {record.step:g}"
         lines.append(
@@ -81,6 +88,11 @@ def render_status(view: StudyView) -> str:
     if view.damaged_lines:
         lines.append(f"warning: {view.damaged_lines} journal line(s) could not be read and were left out")
     return "\n".join(lines)
+
+
+def _nobody(view: StudyView) -> str:
+    waiting = 0 if view.jobs is None else len(view.jobs.in_state(JobState.WAITING))
+    return f"no agent is at work yet: {waiting} wait" if waiting else "no agent is at work: `windlass run` goes on"
 
 
 def render_end(view: StudyView) -> str:

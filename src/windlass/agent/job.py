@@ -1,0 +1,64 @@
+"""What the agent knows of the job it is in. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import tempfile
+from typing import Any, Dict, List, Mapping, Optional
+
+
+def read_job(environ: Mapping[str, str], submission: Optional[str]) -> Optional[Dict[str, Any]]:
+    """The job as the journal's header names it; None outside of jobs."""
+    number = environ.get("SLURM_JOB_ID")
+    if submission is None or not number:
+        return None
+    task = environ.get("SLURM_ARRAY_TASK_ID")
+    return {
+        "id": int(number),
+        "array": int(environ.get("SLURM_ARRAY_JOB_ID") or number),
+        "task": int(task) if task else None,
+        "restart": int(environ.get("SLURM_RESTART_COUNT") or 0),
+        "node": environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        "sub": submission,
+    }
+
+
+def job_gpus(environ: Mapping[str, str]) -> List[str]:
+    """The GPUs that the scheduler gave us, by the names that this job has for them."""
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        devices = environ.get(name, "").strip()
+        if devices and devices != "NoDevFiles":
+            return [device.strip() for device in devices.split(",") if device.strip()]
+    return []
+
+
+class LocalScratch:
+    """$SLURM_TMPDIR: the site's own, or one made and removed by us where the site has none."""
+
+    def __init__(self, job: Optional[Mapping[str, Any]], place: Optional[str]) -> None:
+        self.path = os.environ.get("SLURM_TMPDIR", "")
+        self.made = ""
+        if job is None or (self.path and os.path.isdir(self.path)):
+            return
+        self.path = self.made = _make(job, place)
+        os.environ["SLURM_TMPDIR"] = self.path
+
+    def remove(self) -> None:
+        if self.made:
+            shutil.rmtree(self.made, ignore_errors=True)
+
+
+def _make(job: Mapping[str, Any], place: Optional[str]) -> str:
+    task = "" if job["task"] is None else f"_{job['task']}"
+    name = f"{getpass.getuser()}_{job['array']}{task}_{job['restart']}"
+    for root in (os.path.expandvars(place or ""), tempfile.gettempdir()):
+        if root and "$" not in root:
+            path = os.path.join(root, name)
+            try:
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                return path
+            except OSError:
+                continue
+    return tempfile.mkdtemp(prefix=name)

@@ -1,0 +1,71 @@
+"""What a command line asks for: the study, where it is to be executed, and the plan for that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.cli.options import SETTING_WORDS
+from windlass.errors import input_error
+from windlass.flow import make_plan, make_slurm_plan
+from windlass.model import Plan, Study
+from windlass.site.cluster import Cluster
+from windlass.site.discover import fetch_cluster, slurm_answers
+from windlass.site.local import fetch_local_site
+from windlass.spec import Overrides, find_study_file, load_study, study_from_command
+
+
+@dataclass(frozen=True)
+class Asked:
+    study: Study
+    plan: Plan
+    cluster: Cluster | None = None  # None: this machine
+    asked_scheduler: bool = False  # False: the plan is made from a profile alone
+
+
+def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
+    """The study and the plan that a command line asks for."""
+    overrides = Overrides(
+        params=tuple(options.pop("params")),
+        seeds=options.pop("seeds"),
+        trials=options.pop("trials"),
+        method=options.pop("method"),
+        search_seed=options.pop("search_seed"),
+        name=options.pop("name"),
+        metric=options.pop("metric"),
+    )
+    file = options.pop("study") or options.pop("configs")
+    if words and file:
+        raise input_error("either a study file or a command after --, not both", "leave one of them out")
+    study = study_from_command(words, overrides) if words else load_study(file or _default_file(), overrides)
+    flags = {word: options[word] for word in SETTING_WORDS}
+    flags["options"] = flags["options"] or None
+    return _plan(study, flags, options["on"], options["site"])
+
+
+def _plan(study: Study, flags: dict[str, Any], on: str | None, site: str | None) -> Asked:
+    answers = on != "local" and slurm_answers()
+    if on == "local" or (on is None and not answers and site is None):
+        return Asked(study, make_plan(study, flags, fetch_local_site()))
+    if not answers and site is None:
+        raise input_error(
+            "there is no Slurm here: sbatch is missing or not set up",
+            "--on local executes the trials on this machine; --site NAME plans for a cluster from its profile",
+        )
+    cluster = fetch_cluster(site)
+    return Asked(study, make_slurm_plan(study, flags, cluster), cluster, answers)
+
+
+def _default_file() -> str:
+    found = find_study_file(os.getcwd())
+    if found is None:
+        raise input_error("no study given and no study.yaml here", "windlass init SCRIPT.py writes one")
+    return found
+
+
+def warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)

@@ -1,0 +1,197 @@
+"""What is known of a study's jobs: the scheduler's words put beside what was submitted and what agents wrote. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from windlass.collect.submissions import Submission
+from windlass.journal.fold import AgentRecord
+from windlass.slurm.accounting import JobRecord
+from windlass.slurm.rows import Queue, QueueRow
+from windlass.slurm.states import ENDED, JobState
+
+_SUBMITTED_S = 300.0  # a job of this number, submitted that long before or after ours, is another one
+LIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.ENDING})
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One task of a submission. None and "": unknown, or not so in this state."""
+
+    submission: str
+    array: int | None
+    task: int
+    id: int | None = None  # its own job number, once it has one
+    state: JobState = JobState.UNKNOWN
+    word: str = ""  # Slurm's own
+    reason: str = ""  # Slurm's own
+    node: str = ""
+    start: float | None = None  # expected while it waits
+    end: float | None = None
+    time_left_s: float | None = None
+    elapsed_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    max_rss_mb: float | None = None
+    agent: str = ""  # the last agent that began in it
+    agent_ended: bool = False  # it ended in order
+    agent_reason: str = ""  # in its own words
+    source: str = ""  # squeue, sacct or journal
+
+    @property
+    def name(self) -> str:
+        """As Slurm's commands take it."""
+        return f"{self.array}_{self.task}" if self.array is not None else f"?_{self.task}"
+
+    @property
+    def over(self) -> bool:
+        return self.state in ENDED or (self.state is JobState.UNKNOWN and self.agent_ended)
+
+
+@dataclass(frozen=True)
+class JobsView:
+    """A study's jobs, as far as anybody can tell. `asked` is the time of the queue's answer, None without one."""
+
+    submissions: tuple[Submission, ...]
+    jobs: tuple[JobView, ...]
+    asked: float | None
+    answered: bool  # the scheduler answered just now; otherwise `asked` may be long ago
+    accounting: bool | None = None  # whether sacct answered; None: it was not asked
+    throttles: Mapping[int, int] = field(default_factory=dict)  # array → how many of its tasks may run at a time
+
+    def live(self) -> list[JobView]:
+        return [job for job in self.jobs if job.state in LIVE]
+
+    def in_state(self, state: JobState) -> list[JobView]:
+        return [job for job in self.jobs if job.state is state]
+
+
+def is_ours(row: QueueRow, submission: Submission) -> bool:
+    """Whether a row of the queue is of this submission: numbers are used again after a controller lost its records."""
+    if row.comment:
+        return row.comment == submission.comment
+    return row.array == submission.job and _same_time(row.submitted, submission.time)
+
+
+def _same_time(submitted: float | None, time: float) -> bool:
+    return submitted is not None and abs(submitted - time) < _SUBMITTED_S
+
+
+def array_of(submission: Submission, queue: Queue | None, agents: Sequence[AgentRecord]) -> int | None:
+    """The number of the array: as recorded, or, where the client died before it could, as it is found."""
+    if submission.job is not None:
+        return submission.job
+    for row in queue.with_comment(submission.comment) if queue is not None else ():
+        return row.array
+    for agent in agents:
+        if agent.job is not None and agent.job.get("sub") == submission.id:
+            return int(agent.job["array"])
+    return None
+
+
+def view_jobs(
+    submissions: Sequence[Submission],
+    agents: Sequence[AgentRecord],
+    queue: Queue | None,
+    records: Sequence[JobRecord] = (),
+) -> Iterator[JobView]:
+    """Every task of every submission that was not refused, by squeue's word, else sacct's, else its agent's."""
+    last_agents: dict[tuple[str, int], AgentRecord] = {}
+    for agent in sorted(agents, key=lambda agent: agent.start):
+        if agent.job is not None:
+            last_agents[str(agent.job.get("sub")), int(agent.job.get("task") or 0)] = agent
+    found = _Records(records)
+    for submission in submissions:
+        if submission.refused is not None:
+            continue
+        array = array_of(submission, queue, agents)
+        for task in range(submission.agents):
+            agent_record = last_agents.get((submission.id, task))
+            row = queue.row_of(array, task) if queue is not None and array is not None else None
+            if row is not None and is_ours(row, submission):
+                yield _with_agent(_from_row(submission, array, task, row), agent_record)
+                continue
+            record = None if array is None else found.of(array, task, submission.time)
+            if record is not None:
+                yield _with_agent(_from_record(submission, task, record), agent_record)
+            else:
+                yield _with_agent(_from_journal(submission, array, task, agent_record), agent_record)
+
+
+class _Records:
+    """Accounting's records by array and task."""
+
+    def __init__(self, records: Sequence[JobRecord]) -> None:
+        self._tasks = {(record.array, record.task): record for record in records if not record.pending_tasks}
+        self._pending = [record for record in records if record.pending_tasks]
+
+    def of(self, array: int, task: int, time: float) -> JobRecord | None:
+        record = self._tasks.get((array, task))
+        for waiting in self._pending if record is None else ():
+            if waiting.array == array and any(first <= task <= last for first, last in waiting.pending_tasks):
+                record = waiting
+        return record if record is not None and _same_time(record.submitted, time) else None
+
+
+def _with_agent(job: JobView, agent: AgentRecord | None) -> JobView:
+    if agent is None:
+        return job
+    return replace(job, agent=agent.id, agent_ended=agent.ended, agent_reason=agent.reason)
+
+
+def _from_row(submission: Submission, array: int | None, task: int, row: QueueRow) -> JobView:
+    over = row.state in ENDED
+    return JobView(
+        submission.id,
+        array,
+        task,
+        id=row.id if not row.pending_tasks else None,
+        state=row.state,
+        word=row.word,
+        reason=row.reason,
+        node=row.node,
+        start=row.start,
+        end=row.end if over else None,
+        time_left_s=row.time_left_s if row.state in (JobState.RUNNING, JobState.SUSPENDED) else None,
+        elapsed_s=row.end - row.start if over and row.end is not None and row.start is not None else None,
+        source="squeue",
+    )
+
+
+def _from_record(submission: Submission, task: int, record: JobRecord) -> JobView:
+    over = record.state in ENDED
+    return JobView(
+        submission.id,
+        record.array,
+        task,
+        id=record.id if not record.pending_tasks else None,
+        state=record.state,
+        word=record.word,
+        reason=record.reason if record.state is JobState.WAITING else "",
+        node=record.node,
+        start=record.start,
+        end=record.end,
+        elapsed_s=record.elapsed_s,
+        exit_code=record.exit_code if over else None,
+        signal=record.signal or None,
+        max_rss_mb=record.max_rss_mb,
+        source="sacct",
+    )
+
+
+def _from_journal(submission: Submission, array: int | None, task: int, agent: AgentRecord | None) -> JobView:
+    """Nobody but the agent itself has told of this one; that it ended in order does not tell its exit code."""
+    if agent is None or agent.job is None:
+        return JobView(submission.id, array, task)
+    return JobView(
+        submission.id,
+        array,
+        task,
+        id=int(agent.job["id"]),
+        node=str(agent.job.get("node", "")),
+        start=agent.start,
+        end=agent.last_seen if agent.ended else None,
+        elapsed_s=agent.last_seen - agent.start,
+        source="journal",
+    )

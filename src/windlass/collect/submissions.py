@@ -1,0 +1,75 @@
+"""What was handed to the scheduler, as the journals of the command line tell it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.journal.read import JournalReader, read_header
+from windlass.paths import StudyPaths
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One array of agents: meant to be submitted, then submitted or refused; neither while that is not known."""
+
+    id: str
+    time: float
+    agents: int
+    first: int  # number of its first agent among all of the study
+    request: Mapping[str, Any]
+    client: Mapping[str, Any]  # the process that submitted it
+    job: int | None = None
+    refused: str | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.job is not None or self.refused is not None
+
+    @property
+    def comment(self) -> str:
+        """How the scheduler's records of it can be found."""
+        return comment_of(self.id)
+
+
+def comment_of(submission: str) -> str:
+    return f"windlass:{submission}"
+
+
+def read_submissions(paths: StudyPaths) -> list[Submission]:
+    """All of a study's, the oldest first."""
+    found: dict[str, Submission] = {}
+    ends: list[dict[str, Any]] = []
+    for name in sorted(_client_journals(paths)):
+        path = os.path.join(paths.journal, name)
+        header = read_header(path) or {}
+        for event in _events(path):
+            kind = event.get("e")
+            if kind == "submit":
+                found[event["sub"]] = Submission(
+                    event["sub"], event["t"], event["agents"], event["first"], event.get("request") or {}, header
+                )
+            elif kind in ("submitted", "refused"):
+                ends.append(event)
+    for event in sorted(ends, key=lambda event: float(event["t"])):
+        if event["sub"] in found:
+            changes = {"job": event["job"]} if event["e"] == "submitted" else {"refused": event["text"]}
+            found[event["sub"]] = replace(found[event["sub"]], **changes)
+    return sorted(found.values(), key=lambda submission: submission.time)
+
+
+def _client_journals(paths: StudyPaths) -> list[str]:
+    try:
+        return [name for name in os.listdir(paths.journal) if name.startswith("client-") and name.endswith(".jsonl")]
+    except FileNotFoundError:
+        return []
+
+
+def _events(path: str) -> list[dict[str, Any]]:
+    reader = JournalReader(path)
+    events: list[dict[str, Any]] = []
+    while more := reader.read():
+        events += more
+    return events

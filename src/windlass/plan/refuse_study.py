@@ -1,0 +1,123 @@
+"""What would go wrong whatever the scheduler says: placeholders, secrets, folders that nodes cannot see. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from windlass.errors import Problem
+from windlass.model import Plan, Request
+from windlass.plan.place import make_problem
+from windlass.secrets import find_secrets
+from windlass.site.cluster import Cluster
+from windlass.site.here import MEMORY_FILE_SYSTEMS, Folder, Here, is_below
+from windlass.slurm.placeholders import find_placeholder
+
+_USES_SEVERAL = re.compile(
+    r"torchrun|torch\.distributed|accelerate|deepspeed|srun|mpirun|mpiexec|horovod|lightning|colossalai|"
+    r"\bray\b|\bddp\b|fsdp|nproc|n_?gpus?|num[-_]gpus|world[-_]size|--?(?:gpus|devices|tensor-parallel)",
+    re.IGNORECASE,
+)
+_SEVERAL_NODES = re.compile(r"srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovod|\bray\b", re.IGNORECASE)
+
+
+def command_words(plan: Plan) -> list[str]:
+    """Everything that ends in a command: stages, task files, values of parameters."""
+    study = plan.study
+    words = [word for stage in study.stages for word in stage.words]
+    words += [word for task in study.tasks for word in task]
+    words += [value for parameter in study.space.parameters for value in parameter.values if isinstance(value, str)]
+    rows = (value for row in study.space.rows for value in row.values() if isinstance(value, str))
+    return [*words, *rows]
+
+
+def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Problem]:
+    yield from _placeholders(plan, plan.request)
+    yield from _secrets(plan, plan.request, here)
+    for folder in here.folders:
+        yield from _folder(plan, folder, cluster, here)
+
+
+def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
+    request, text = plan.request, " ".join(command_words(plan))
+    for folder in here.folders:
+        if (
+            is_below(folder.real, ("/tmp", "/var/tmp", "/run"))
+            and not here.nodes_are_here
+            and not _refused(folder, here)
+        ):
+            yield f"{folder.path} is usually a folder of this host alone; if nodes cannot see it, every job fails"
+    if request is None:
+        return
+    gpus = plan.settings.get("gpus")
+    if gpus is not None and gpus.value and gpus.value > 1 and not _USES_SEVERAL.search(text):
+        yield (
+            f"a trial gets {gpus.value:g} GPUs, and nothing in its command speaks of several: "
+            "most programs use one unless told otherwise"
+        )
+    if request.nodes > 1 and not _SEVERAL_NODES.search(text):
+        yield f"a job gets {request.nodes} nodes, and nothing in the command starts processes on the others (srun)"
+    mails = {word.upper() for word in request.mail_types} | {str(request.options.get("mail-type", "")).upper()}
+    if plan.agents > 1 and any({"ALL", "ARRAY_TASKS"} & set(mail.split(",")) for mail in mails):
+        yield f"mail of all kinds for {plan.agents} agents is a flood; `mail_type: [END, FAIL]` is one for the array"
+
+
+def _placeholders(plan: Plan, request: Request | None) -> Iterator[Problem]:
+    seen = set()
+    values: list[tuple[str, str, bool]] = [("command", word, False) for word in command_words(plan)]
+    values += [("env", value, False) for value in plan.study.env.values()]
+    if request is not None:
+        named = {"account": request.account, "partition": request.partition, "qos": request.qos}
+        named |= {"mail_user": request.mail_user, "gpu_type": request.gpu_type}
+        values += [(key, value, True) for key, value in named.items() if value]
+        values += [("options", str(value), True) for value in request.options.values()]
+    for key, value, whole in values:
+        found = find_placeholder(value, whole=whole)
+        if found and (key, found) not in seen:
+            seen.add((key, found))
+            yield make_problem(plan, key, f"{key}: {found} is a placeholder that nobody replaced", "", "fill it in")
+
+
+def _secrets(plan: Plan, request: Request | None, here: Here) -> Iterator[Problem]:
+    places = {
+        "command": command_words(plan),
+        "env": [f"{name}={value}" for name, value in plan.study.env.items()],
+        "options": [f"--{name}={value}" for name, value in (request.options if request else {}).items()],
+    }
+    for key, words in places.items():
+        for found in find_secrets(words, here.secrets):
+            yield make_problem(
+                plan,
+                key,
+                f"{key}: holds {found}, which others can read in the queue and in the study's folder",
+                "",
+                "take it out and export it in your shell; jobs inherit it",
+            )
+
+
+def _refused(folder: Folder, here: Here) -> str:
+    """Why nodes cannot see a folder, where that is certain."""
+    if here.nodes_are_here:
+        return ""
+    if is_below(folder.real, ("/dev/shm",)) or folder.file_system in MEMORY_FILE_SYSTEMS:
+        return "is in the memory of this host"
+    if here.local_scratch and is_below(folder.real, (here.local_scratch,)):
+        return "is on a disk that each node has of its own"
+    return ""
+
+
+def _folder(plan: Plan, folder: Folder, cluster: Cluster, here: Here) -> Iterator[Problem]:
+    reason = _refused(folder, here)
+    shared = here.scratch or "a shared folder"
+    study = folder.path == plan.folder
+    fix = f"`--folder {here.scratch or 'PATH'}`" if study else f"move the project below {shared}"
+    if reason:
+        yield make_problem(plan, "folder", f"{folder.path} {reason}: other nodes cannot see it", "", fix)
+    elif not cluster.submit_from_home and here.home not in ("", "/") and is_below(folder.real, (here.home,)):
+        yield make_problem(
+            plan,
+            "folder",
+            f"{folder.path} is in your home, from where {cluster.name} takes no jobs",
+            "",
+            fix + ("" if here.scratch else "; `export SCRATCH=…` tells where yours is"),
+        )

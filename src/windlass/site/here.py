@@ -1,0 +1,122 @@
+"""Where this process is: on a login host, in a job, and which of its folders other hosts can see."""
+
+from __future__ import annotations
+
+import fnmatch
+import getpass
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from windlass.launch._shell import ask
+from windlass.secrets import secret_variables
+from windlass.site.cluster import Cluster
+
+# Folders that each host has of its own, nearly everywhere.
+LOCAL_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp", "/run")
+MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs", "devtmpfs")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder as it was named, where it really is, and the type of file system it is on ("": not known)."""
+
+    path: str
+    real: str
+    file_system: str = ""
+
+
+@dataclass(frozen=True)
+class Here:
+    """What refusing has to know of this process and its host."""
+
+    host: str = ""
+    user: str = ""
+    home: str = ""  # where it really is
+    scratch: str = ""  # $SCRATCH
+    local_scratch: str = ""  # the site's local scratch, with its variables filled in
+    job: str = ""  # number of the job this process is in
+    is_login_host: bool = False
+    nodes_are_here: bool = False  # every node of the cluster is this host
+    folders: tuple[Folder, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables named like secrets
+
+
+def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Iterable[str] = ()) -> Here:
+    """Look around. The scheduler is asked only where a folder may be invisible to nodes."""
+    host = socket.gethostname()
+    looked = tuple(look_at_folder(path) for path in folders)
+    is_login_host = cluster is not None and matches_login_host(host, cluster.login_hosts)
+    scratch = environ.get("SCRATCH") or (cluster.scratch if cluster is not None else None) or ""
+    local = (cluster.local_scratch if cluster is not None else None) or ""
+    suspicious = any(
+        is_below(folder.real, (*LOCAL_FOLDERS, *filter(None, [_root(local)])))
+        or folder.file_system in MEMORY_FILE_SYSTEMS
+        for folder in looked
+    )
+    return Here(
+        host=host,
+        user=_user(environ),
+        home=os.path.realpath(environ.get("HOME") or os.path.expanduser("~")),
+        scratch=_filled(scratch, environ),
+        local_scratch=_root(local),
+        job="" if is_login_host else environ.get("SLURM_JOB_ID", ""),
+        is_login_host=is_login_host,
+        nodes_are_here=suspicious and cluster is not None and _all_nodes_are(host),
+        folders=looked,
+        secrets=secret_variables(environ),
+    )
+
+
+def matches_login_host(host: str, patterns: Iterable[str]) -> bool:
+    names = {host, host.split(".")[0]}
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def look_at_folder(path: str) -> Folder:
+    real = os.path.realpath(path)
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            return Folder(path, real, file_system_of(real, file.read()))
+    except OSError:
+        return Folder(path, real)
+
+
+def file_system_of(real: str, mounts: str) -> str:
+    """The type of file system a path is on, by the text of /proc/self/mounts: the last, longest mount point wins."""
+    best, found = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].encode("latin-1", "surrogateescape").decode("unicode_escape") if "\\" in line else fields[1]
+        if is_below(real, (point,)) and len(point) >= best:
+            best, found = len(point), fields[2]
+    return found
+
+
+def is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def _all_nodes_are(host: str) -> bool:
+    answer = ask(["sinfo", "--noheader", "--format=%n"], timeout_s=20.0)
+    names = set(answer.text.split()) if answer.ok else set()
+    return bool(names) and names <= {host, host.split(".")[0], "localhost"}
+
+
+def _root(local_scratch: str) -> str:
+    """The part of a pattern like /scratch-ssd/$USER that needs no filling in."""
+    return local_scratch.partition("$")[0].rstrip("/")
+
+
+def _filled(text: str, environ: Mapping[str, str]) -> str:
+    return text.replace("${USER}", _user(environ)).replace("$USER", _user(environ))
+
+
+def _user(environ: Mapping[str, str]) -> str:
+    try:
+        return environ.get("USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,186 @@
+"""Agents become jobs, each exactly once: the intent is written before sbatch, what became of it after.
+
+Whoever comes next settles what a client that died in between has left open, before anything else is submitted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+
+from windlass.claims.alive import same_kernel
+from windlass.claims.client import ClientJournal
+from windlass.claims.strays import end_strays
+from windlass.collect.submissions import Submission, comment_of, read_submissions
+from windlass.errors import InputError, Problem, SchedulerError
+from windlass.ids import agent_id
+from windlass.journal.read import journal_files, read_header
+from windlass.launch.slurm import SUBMISSION_VARIABLE, Sent, script_of, send_array, sentence_of, try_array
+from windlass.model import Request, Terms
+from windlass.paths import StudyPaths
+from windlass.plan.slurm import split_agents
+from windlass.slurm.ask import ask
+from windlass.slurm.rows import QUEUE_ENV, Queue, parse_queue, queue_words
+from windlass.slurm.states import JobState
+
+_PRESENT = frozenset({JobState.WAITING, JobState.SUSPENDED, JobState.RUNNING, JobState.UNKNOWN})
+NO_SUBMISSION = "ID"
+_SETTLED_AFTER_S = 300.0  # no sbatch waits for longer; what the scheduler does not know then, it will never know
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The agents that were asked for now, and those that were there already."""
+
+    jobs: tuple[int, ...]
+    agents: int
+    present: int
+    settled: tuple[str, ...] = ()  # what was found out about earlier submissions, in words
+
+
+def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
+    """See to it that `wanted` agents wait or run. The caller has the turn: nobody else submits for this study now."""
+    submissions = read_submissions(paths)
+    with ClientJournal(paths) as journal:
+        settled: list[str] = []
+        present = 0
+        if submissions:
+            queue = fetch_queue()
+            settled = [_settle(paths, one, queue, journal) for one in submissions if not one.settled]
+            present = count_present(submissions, queue)
+        missing = max(0, wanted - present)
+        first = max((one.first + one.agents for one in submissions), default=0)
+        jobs = _send_arrays(terms, paths, missing, first, journal)
+    return Submitted(tuple(jobs), missing, present, tuple(settled))
+
+
+def _send_arrays(terms: Terms, paths: StudyPaths, agents: int, first: int, journal: ClientJournal) -> list[int]:
+    request = terms.request
+    arrays = list(split_agents(agents, terms.array_limit))
+    if request.throttle and len(arrays) > 1:
+        request = dataclasses.replace(request, throttle=max(1, request.throttle // len(arrays)))
+    jobs: list[int] = []
+    for offset, count in arrays:
+        sent = _send(request, terms, paths, first + offset, count, journal)
+        if sent.job is None:
+            done = f"{len(jobs)} of {len(arrays)} arrays were submitted before; " if jobs else ""
+            if sent.refused is not None:
+                raise SchedulerError(f"sbatch: {sent.refused}\n  hint: {done}mend this and run again")
+            raise SchedulerError(
+                f"sbatch did not say whether it took the job: {sent.unsure}\n"
+                f"  hint: {done}`windlass run` again finds out; nothing is submitted twice"
+            )
+        jobs.append(sent.job)
+    return jobs
+
+
+def _send(request: Request, terms: Terms, paths: StudyPaths, first: int, count: int, journal: ClientJournal) -> Sent:
+    submission = agent_id()
+    script = script_of(request, paths, count, comment_of(submission), submission, terms.workdir)
+    with open(paths.job_script, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(script)
+    asked = {**dataclasses.asdict(request), "because": None, "options": dict(request.options)}
+    journal.write({"e": "submit", "sub": submission, "agents": count, "first": first, "request": asked})
+    sent = send_array(script, submission, terms.patience_s)
+    if sent.unsure is not None:
+        sent = _look_for(submission, sent)
+    if sent.job is not None:
+        journal.write({"e": "submitted", "sub": submission, "job": sent.job})
+    elif sent.refused is not None:
+        journal.write({"e": "refused", "sub": submission, "text": sent.refused})
+    return sent
+
+
+def _look_for(submission: str, sent: Sent) -> Sent:
+    """sbatch did not answer: if the job is in the queue all the same, it was taken."""
+    try:
+        job = _find_in_queue(submission, fetch_queue())
+    except SchedulerError:
+        return sent
+    return sent if job is None else Sent(job=job)
+
+
+def example_script(terms: Terms, paths: StudyPaths) -> str:
+    """The script of the first array; the name of the submission is filled in when there is one."""
+    count = next(split_agents(terms.agents, terms.array_limit))[1]
+    return script_of(terms.request, paths, count, comment_of(NO_SUBMISSION), NO_SUBMISSION, terms.workdir)
+
+
+def try_request(terms: Terms, paths: StudyPaths) -> str:
+    """Let Slurm look at the request. Returns what it says of the start; raises InputError where it would refuse."""
+    answer = try_array(example_script(terms, paths), terms.patience_s)
+    text = sentence_of(answer)
+    if answer.code is None or "Unable to contact" in answer.errors:
+        raise SchedulerError(f"the scheduler does not answer: {text}\n  hint: nothing was submitted; run again later")
+    if not answer.ok:
+        raise InputError([Problem(f"sbatch would refuse this: {text}", "windlass site shows what there is")])
+    return text
+
+
+def read_terms(paths: StudyPaths) -> Terms | None:
+    """On what terms a study's agents were last submitted; None where they are no jobs."""
+    with open(paths.plan, encoding="utf-8") as file:
+        said = json.load(file).get("terms")
+    if said is None:
+        return None
+    request = {**said["request"], "mail_types": tuple(said["request"]["mail_types"])}
+    return Terms(**{**said, "request": Request(**request)})
+
+
+# -- settling what a dead client left open
+
+
+def fetch_queue() -> Queue:
+    """The queue as it is now, from the scheduler itself: what is submitted next depends on it."""
+    asked = time.time()
+    text = ask(queue_words(), QUEUE_ENV)
+    if text is None:
+        raise SchedulerError("the scheduler does not answer (squeue)\n  hint: nothing was submitted; run again later")
+    return Queue(parse_queue(text), asked)
+
+
+def count_present(submissions: list[Submission], queue: Queue) -> int:
+    """Agents of this study that wait or run."""
+    comments = {submission.comment for submission in submissions}
+    present = 0
+    for row in queue.rows:
+        if row.comment in comments and row.state in _PRESENT:
+            present += sum(last - first + 1 for first, last in row.pending_tasks) or 1
+    return present
+
+
+def _find_in_queue(submission: str, queue: Queue) -> int | None:
+    rows = queue.with_comment(comment_of(submission))
+    return rows[0].array if rows else None
+
+
+def _find_by_agents(paths: StudyPaths, submission: str) -> int | None:
+    """Agents write whose they are: the scheduler may have forgotten a job that ended long ago."""
+    for path in journal_files(paths.journal):
+        header = read_header(path)
+        job = (header or {}).get("job")
+        if job and job.get("sub") == submission:
+            return int(job["array"])
+    return None
+
+
+def _settle(paths: StudyPaths, one: Submission, queue: Queue, journal: ClientJournal) -> str:
+    """Find out what became of a submission whose client could not say it, and write that down."""
+    if same_kernel(one.client):
+        end_strays(SUBMISSION_VARIABLE, one.id, program="sbatch")
+        queue = fetch_queue()
+    job = _find_in_queue(one.id, queue)
+    if job is None:
+        job = _find_by_agents(paths, one.id)
+    if job is not None:
+        journal.write({"e": "submitted", "sub": one.id, "job": job})
+        return f"an earlier submission was taken as job {job}"
+    if not same_kernel(one.client) and time.time() - one.time < _SETTLED_AFTER_S:
+        raise SchedulerError(
+            f"it is not known yet what became of the submission of {time.time() - one.time:.0f} s ago, made on "
+            f"{one.client.get('host')}\n  hint: run again in {_SETTLED_AFTER_S / 60:g} minutes; nothing is lost"
+        )
+    journal.write({"e": "refused", "sub": one.id, "text": "the scheduler never took it"})
+    return "an earlier submission never reached the scheduler"

@@ -1,0 +1,185 @@
+"""A study's jobs in words: how many do what, and the few that are worth a line."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.collect.jobview import LIVE, JobsView, JobView
+from windlass.slurm.reasons import explain_reason, will_never_start
+from windlass.slurm.states import JobState
+from windlass.view.progress import render_duration
+
+_SHOWN = 10
+_BAD = (
+    JobState.FAILED,
+    JobState.TIMED_OUT,
+    JobState.OUT_OF_MEMORY,
+    JobState.NODE_FAILED,
+    JobState.PREEMPTED,
+    JobState.CANCELLED,
+)
+_ORDER = (JobState.RUNNING, JobState.ENDING, JobState.SUSPENDED, JobState.WAITING, *_BAD, JobState.UNKNOWN)
+
+
+def render_clock(t: float | None, now: float | None = None) -> str:
+    """A time of day, with the date where it is not today."""
+    if t is None:
+        return "–"
+    moment, today = time.localtime(t), time.localtime(now)
+    return time.strftime("%H:%M" if moment[:3] == today[:3] else "%Y-%m-%d %H:%M", moment)
+
+
+def render_answer(view: JobsView) -> str:
+    """How old the scheduler's word is, where that has to be said; otherwise nothing."""
+    if view.answered:
+        return ""
+    if view.asked is None:
+        return "the scheduler does not answer"
+    return f"as of {render_clock(view.asked)}; the scheduler does not answer"
+
+
+def render_counts(view: JobsView) -> str:
+    """One line such as ``12 jobs: 3 running, 9 waiting (throttle 3)``."""
+    counts = Counter(_word(job) for job in view.jobs)
+    words = [state.value for state in _ORDER] + ["done", "ended"]
+    ordered = [word for word in dict.fromkeys(["running", "waiting", *words]) if counts[word]]
+    parts = []
+    for word in ordered:
+        throttle = sum(view.throttles.values()) if word == "waiting" else 0
+        parts.append(f"{counts[word]} {word}" + (f" (throttle {throttle})" if throttle else ""))
+    return f"{len(view.jobs)} job{'s' if len(view.jobs) != 1 else ''}: {', '.join(parts)}" if parts else "no jobs"
+
+
+def render_jobs(view: JobsView, only: tuple[int, int | None] | None = None) -> list[str]:
+    """A line for all, then lines for those under way, those waiting (alike ones together) and those that ended badly."""
+    lines = [render_counts(view)]
+    answer = render_answer(view)
+    if answer:
+        lines.append(answer)
+    jobs = [job for job in view.jobs if only is None or _is_meant(job, only)]
+    groups = _groups(jobs, every=only is not None)
+    lines += ["  " + _render_group(group) for group in groups[:_SHOWN]]
+    if len(groups) > _SHOWN:
+        left = sum(len(group) for group in groups[_SHOWN:])
+        lines.append(f"  … and {left} more: `windlass history`")
+    for submission in view.submissions:
+        if submission.refused is not None and submission is view.submissions[-1]:
+            lines.append(f"  refused at {render_clock(submission.time)}: {submission.refused}")
+    return lines
+
+
+def render_wait(view: JobsView) -> list[str]:
+    """Why jobs that wait do so: a line for each reason."""
+    groups = _groups(view.in_state(JobState.WAITING), every=False)
+    return [_render_group(group) for group in groups[:_SHOWN]]
+
+
+def jobs_to_json(view: JobsView) -> dict[str, Any]:
+    """Stable keys: asked, answered, accounting, submissions, jobs."""
+    return {
+        "asked": view.asked,
+        "answered": view.answered,
+        "accounting": view.accounting,
+        "submissions": [
+            {
+                "id": submission.id,
+                "time": submission.time,
+                "agents": submission.agents,
+                "job": submission.job,
+                "refused": submission.refused,
+            }
+            for submission in view.submissions
+        ],
+        "jobs": [job_to_json(job) for job in view.jobs],
+    }
+
+
+def job_to_json(job: JobView) -> dict[str, Any]:
+    """One job; `reason` is Slurm's word and `because` the same in plain words."""
+    return {
+        "job": job.name,
+        "id": job.id,
+        "submission": job.submission,
+        "state": _word(job),
+        "slurm_state": job.word or None,
+        "reason": job.reason or None,
+        "because": explain_reason(job.reason) or None,
+        "node": job.node or None,
+        "start": job.start,
+        "end": job.end,
+        "time_left_s": job.time_left_s,
+        "elapsed_s": job.elapsed_s,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "max_rss_mb": None if job.max_rss_mb is None else round(job.max_rss_mb, 1),
+        "agent": job.agent or None,
+        "source": job.source or None,
+    }
+
+
+def _word(job: JobView) -> str:
+    """The job's state; an agent that ended in order is known to have ended, though not with which exit code."""
+    return "ended" if job.state is JobState.UNKNOWN and job.agent_ended else job.state.value
+
+
+def _is_meant(job: JobView, only: tuple[int, int | None]) -> bool:
+    return job.array == only[0] and only[1] in (None, job.task)
+
+
+def _groups(jobs: Sequence[JobView], every: bool) -> list[list[JobView]]:
+    """Jobs to show, in the order of interest; tasks of an array that wait for the same reason stand together."""
+    rank = {state: place for place, state in enumerate(_ORDER)}
+    groups: dict[object, list[JobView]] = {}
+    for job in jobs:
+        if job.state is JobState.DONE or job.over and job.state is JobState.UNKNOWN:
+            if not every:
+                continue
+        alike = job.state in (JobState.WAITING, JobState.UNKNOWN) and not job.agent
+        key = (job.array, job.state, job.reason, job.start) if alike else (job.submission, job.task)
+        groups.setdefault(key, []).append(job)
+    return sorted(groups.values(), key=lambda group: rank.get(group[0].state, len(rank)))
+
+
+def _name(group: Sequence[JobView]) -> str:
+    if len(group) == 1:
+        return group[0].name
+    tasks = sorted(job.task for job in group)
+    if tasks[-1] - tasks[0] + 1 == len(tasks):
+        return f"{group[0].array}_[{tasks[0]}-{tasks[-1]}]"
+    shown = ",".join(map(str, tasks[:4])) + (",…" if len(tasks) > 4 else "")
+    return f"{group[0].array}_[{shown}]"
+
+
+def _render_group(group: Sequence[JobView]) -> str:
+    job = group[0]
+    parts = [_word(job)]
+    if job.node:
+        parts.append(f"on {job.node}")
+    if job.state in LIVE and job.time_left_s is not None:
+        parts.append(f"{render_duration(job.time_left_s)} left")
+    if job.elapsed_s is not None and job.state not in LIVE:
+        parts.append(f"after {render_duration(job.elapsed_s)}")
+    if job.signal:
+        parts.append(f"signal {job.signal}")
+    elif job.exit_code:
+        parts.append(f"exit code {job.exit_code}")
+    if job.state is JobState.UNKNOWN and not job.agent_ended:
+        parts.append(_unknown(job))
+    text = f"{_name(group)}  {'  '.join(parts)}"
+    if job.state is JobState.WAITING:
+        reason = explain_reason(job.reason)
+        text += f": {reason}" if reason else ""
+        if job.start is not None and not will_never_start(job.reason):
+            text += f"; expected to start {render_clock(job.start)}"
+    return text
+
+
+def _unknown(job: JobView) -> str:
+    if job.array is None:
+        return "nobody knows whether the scheduler took it; `windlass run` finds out"
+    if job.word:
+        return f"Slurm calls it {job.word}"
+    return "the scheduler does not know it any more" if job.agent else "the scheduler does not list it"

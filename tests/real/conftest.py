@@ -1,0 +1,107 @@
+"""Real clusters for tests: one for all tests of a worker, and fresh ones for tests that break things."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.slurm import Cluster, NodesApartRefused, find_missing_programs
+
+from tests.conftest import Project, wait_for
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def require_slurm() -> None:
+    missing = find_missing_programs()
+    if missing:
+        message = f"a real Slurm is needed, `make slurm` installs it; missing: {', '.join(missing)}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+def start_guard(cluster: Cluster) -> subprocess.Popen[bytes]:
+    """A process that stops the cluster should this one be killed."""
+    words = [sys.executable, "-m", "scripts.slurm", "stop", "--when-stdin-ends", "--folder", str(cluster.folder)]
+    return subprocess.Popen(
+        words,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+@contextlib.contextmanager
+def started(cluster: Cluster) -> Iterator[Cluster]:
+    require_slurm()
+    try:
+        cluster.start()
+    except NodesApartRefused as error:
+        pytest.skip(str(error))
+    guard = start_guard(cluster)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+        guard.kill()
+        guard.communicate()
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with accounting that tests share. They leave it as they found it."""
+    with started(Cluster(tmp_path_factory.mktemp("slurm"))) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def slurm_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A shared cluster whose nodes have hostnames, processes and local disks of their own. No accounting."""
+    with started(Cluster(tmp_path_factory.mktemp("apart"), database=False, nodes_apart=True)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
+    """Start clusters of one's own: `make_cluster(database=False, settings={"MaxArraySize": "11"})`."""
+    with contextlib.ExitStack() as stack:
+
+        def make(folder: Path | None = None, **options: Any) -> Cluster:
+            return stack.enter_context(started(Cluster(folder or tmp_path_factory.mktemp("own"), **options)))
+
+        yield make
+
+
+def cancel_all(cluster: Cluster) -> None:
+    """Cancel every job, and wait until none is left."""
+    user = getpass.getuser()
+    # At once, not after KillWait; a job may be ending by itself meanwhile.
+    cluster.run("scancel", "--quiet", "--full", "--signal=KILL", f"--user={user}")
+    cluster.run("scancel", "--quiet", f"--user={user}")
+    wait_for(lambda: not cluster.run("squeue", "-h").strip())
+
+
+@contextlib.contextmanager
+def on_cluster(project: Project, cluster: Cluster) -> Iterator[Project]:
+    """The project's commands talk to this cluster; its jobs are gone afterwards."""
+    project.env.update(cluster.env)
+    try:
+        yield project
+    finally:
+        cancel_all(cluster)
+
+
+@pytest.fixture
+def cluster_project(project: Project, slurm: Cluster) -> Iterator[Project]:
+    with on_cluster(project, slurm):
+        yield project
