@@ -107,6 +107,8 @@ def render_files(layout: Layout) -> dict[str, str]:
     files = {
         "etc/slurm.conf": render_slurm_conf(layout),
         "etc/gres.conf": render_gres_conf(layout),
+        # slurmd wants control groups although nothing here uses them; only this kind may be missing, or not permitted.
+        "etc/cgroup.conf": "CgroupPlugin=cgroup/v1\n",
         "etc/hosts": f"127.0.0.1 localhost {layout.host} {' '.join(NODES)}\n",
         "etc/prolog.sh": PROLOG.format(home=layout.home),
         "etc/taskprolog.sh": TASK_PROLOG.format(home=layout.home),

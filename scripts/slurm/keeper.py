@@ -31,17 +31,17 @@ def set_apart(hostname: str, hosts: str, local: str) -> None:
     mount("-t", "tmpfs", "-o", "mode=1777", "windlass", local)
 
 
-def reap() -> set[int]:
-    """Collect every child that has ended."""
-    ended: set[int] = set()
+def reap() -> tuple[dict[int, int], bool]:
+    """Collect every child that has ended, with its status. Also: is any left?"""
+    ended: dict[int, int] = {}
     while True:
         try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return ended
+            return ended, False
         if pid == 0:
-            return ended
-        ended.add(pid)
+            return ended, True
+        ended[pid] = status
 
 
 def main(words: list[str]) -> None:
@@ -59,7 +59,10 @@ def main(words: list[str]) -> None:
     slurmd = start()
     while True:
         received = signal.sigwait(AWAITED)
-        if slurmd in reap():
+        ended, others = reap()
+        if slurmd in ended:
+            if os.WIFEXITED(ended[slurmd]) and not others:
+                sys.exit("slurmd gave up")
             slurmd = 0
         if received == signal.SIGUSR1 and slurmd == 0:
             slurmd = start()

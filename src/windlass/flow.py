@@ -21,7 +21,7 @@ from windlass.collect.submissions import read_submissions
 from windlass.errors import AgentError, FolderError, InputError
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
-from windlass.model import Plan, Study, Terms
+from windlass.model import Plan, Study, Submitted, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.local import plan_local, study_folder
 from windlass.plan.refuse import find_problems, find_warnings
@@ -34,7 +34,7 @@ from windlass.site.local import Site
 from windlass.slurm.ask import ask
 from windlass.slurm.queue import read_queue
 from windlass.states import State
-from windlass.submission import Submitted, count_present, submit_agents, try_request
+from windlass.submission import count_present, submit_agents, try_request
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
 _AGENT_FULL, _AGENT_REFUSED = 5, 2

@@ -181,6 +181,16 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Submitted:
+    """The agents that were asked for now, and those that were there already."""
+
+    jobs: tuple[int, ...]
+    agents: int
+    present: int
+    settled: tuple[str, ...] = ()  # what was found out about earlier submissions, in words
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `run` would do. Frozen; `windlass plan` prints it."""
 

@@ -44,13 +44,12 @@ class StudyPaths:
         self.output = self._at("output")
         self.outputs = self._at("outputs")
         self.checkpoints = self._at("checkpoints")
-
-    def _at(self, *parts: str) -> str:
-        return os.path.join(self.folder, *parts)
-
         # Beside the study, shared by all of its project: where the scheduler's own logs go.
         self.hpc_outputs = os.path.join(os.path.dirname(self.folder), "hpc_outputs")
         self.queue = os.path.join(self.hpc_outputs, "squeue.json")  # what the scheduler last said
+
+    def _at(self, *parts: str) -> str:
+        return os.path.join(self.folder, *parts)
 
     def folders(self) -> List[str]:
         """What is made with the study."""

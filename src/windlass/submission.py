@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from dataclasses import dataclass
 
 from windlass.claims.alive import same_kernel
 from windlass.claims.client import ClientJournal
@@ -18,7 +17,7 @@ from windlass.errors import InputError, Problem, SchedulerError
 from windlass.ids import agent_id
 from windlass.journal.read import journal_files, read_header
 from windlass.launch.slurm import SUBMISSION_VARIABLE, Sent, script_of, send_array, sentence_of, try_array
-from windlass.model import Request, Terms
+from windlass.model import Request, Submitted, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.slurm import split_agents
 from windlass.slurm.ask import ask
@@ -28,16 +27,6 @@ from windlass.slurm.states import JobState
 _PRESENT = frozenset({JobState.WAITING, JobState.SUSPENDED, JobState.RUNNING, JobState.UNKNOWN})
 NO_SUBMISSION = "ID"
 _SETTLED_AFTER_S = 300.0  # no sbatch waits for longer; what the scheduler does not know then, it will never know
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """The agents that were asked for now, and those that were there already."""
-
-    jobs: tuple[int, ...]
-    agents: int
-    present: int
-    settled: tuple[str, ...] = ()  # what was found out about earlier submissions, in words
 
 
 def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:

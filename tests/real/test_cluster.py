@@ -234,6 +234,13 @@ def test_two_side_by_side_and_one_stopped(make_cluster: MakeCluster, tmp_path: P
     assert second.is_up and job_state(second, other) == "RUNNING"
 
 
+def test_a_start_that_fails_says_why(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    with pytest.raises(ClusterError, match=r"node1 ended:(.|\n)*/proc/nowhere"):
+        make_cluster(folder, database=False, settings={"SlurmdSpoolDir": "/proc/nowhere"})
+    assert not folder.exists() and processes_of(folder) == []
+
+
 def test_a_second_start_in_the_same_folder(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(database=False)
     with pytest.raises(ClusterError, match="there is a cluster"):

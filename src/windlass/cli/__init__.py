@@ -22,7 +22,13 @@ VERBS = {
     "results": "Show results: one row a trial, or one a setting.",
     "retry": "Put trials back and run them again.",
     "cancel": "Take trials off the list and stop them.",
+    "throttle": "Say how many of a study's jobs may run at a time.",
     "explain": "Say what happened to a trial, or why it does not run.",
+    "history": "Show what was submitted and what became of it.",
+    "ticket": "Write down all that a support desk asks about a trial or a job.",
+    "site": "Show what is known of the cluster, and where each fact came from.",
+    "gpus": "Show GPUs in use and free, by type and by node.",
+    "lint": "Check a batch script of your own for what Slurm ignores or breaks on.",
 }
 
 

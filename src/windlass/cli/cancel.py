@@ -1,36 +1,160 @@
-"""windlass cancel: take trials off the list and stop them."""
+"""windlass cancel: take trials off the list, stop them, and end jobs that have nothing left to do."""
 
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import dataclass
 
 import click
 
 from windlass.claims import ranges as rs
-from windlass.claims.register import RegisterFile
+from windlass.claims.ranges import Ranges
+from windlass.claims.register import Register, RegisterFile
 from windlass.cli.options import confirm, find_study, folder_option, json_option, yes_option
+from windlass.collect.index import StudyIndex
+from windlass.collect.jobs import look_at_jobs, parse_job
+from windlass.collect.jobview import LIVE, JobsView
+from windlass.collect.locate import list_studies, study_roots
 from windlass.collect.trials import find_trials
+from windlass.errors import input_error
 from windlass.flow import cancel_trials
+from windlass.launch.control import send_cancel
+from windlass.paths import StudyPaths
+from windlass.slurm.states import JobState
 
 
 @click.command()
-@click.argument("trials", nargs=-1)
+@click.argument("trials", nargs=-1, metavar="[STUDY|TRIALS]...")
 @click.option("--study", help="Which study (default: the newest).")
+@click.option("--pending", is_flag=True, help="Only what has not started: trials that wait, and jobs that wait.")
+@click.option("--except", "spared", multiple=True, metavar="TRIAL", help="All but this one; may be repeated.")
+@click.option("--job", "jobs", multiple=True, metavar="JOB", help="End this job (123) or task (123_4) of the study.")
 @folder_option
 @yes_option
 @json_option
-def command(trials: tuple[str, ...], study: str | None, folder: str | None, yes: bool, as_json: bool) -> None:
-    """Take trials off the list and stop those under way: those named (number or id), or all of the study."""
-    paths = find_study(study, folder)
+def command(
+    trials: tuple[str, ...],
+    study: str | None,
+    pending: bool,
+    spared: tuple[str, ...],
+    jobs: tuple[str, ...],
+    folder: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Take trials off the list and stop those under way: those named (number or id), or all of the study.
+
+    Jobs of the study that wait are ended when no trial is left for them. Agents at work end by themselves.
+    Nothing else of yours in the queue is touched.
+    """
+    paths, trials = _find(trials, study, folder)
+    if jobs:
+        if trials or spared or pending:
+            raise input_error("either jobs or trials, not both", "leave one of them out")
+        return _show(paths, 0, _end_named(paths, jobs), as_json)
     register = RegisterFile(paths.claims, "reader").read()
+    chosen = _choose(paths, register, trials, spared, pending)
+    if not trials:
+        what = "waiting" if pending else "open"
+        confirm(f"cancel {rs.count(chosen)} {what} trials of {paths.folder}, and jobs that wait for them?", yes)
+    cancelled = rs.count(cancel_trials(paths, chosen))
+    left = RegisterFile(paths.claims, "reader").read().todo
+    ended = Ended() if trials or left else _end_waiting(paths)
+    return _show(paths, cancelled, ended, as_json)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The jobs that were ended, as the scheduler was told; `problem` where it could not be."""
+
+    jobs: tuple[str, ...] = ()
+    count: int = 0
+    problem: str = ""
+
+
+def _find(trials: tuple[str, ...], study: str | None, folder: str | None) -> tuple[StudyPaths, tuple[str, ...]]:
+    """The study, and the trials in it. A single word that is the name of a study stands for all of that study."""
+    if study is None and len(trials) == 1 and not trials[0].isdecimal():
+        roots = study_roots(folder, os.getcwd(), os.environ.get("SCRATCH"))
+        if trials[0] in {os.path.basename(path) for path in list_studies(roots)} or os.path.exists(trials[0]):
+            return find_study(trials[0], folder), ()
+    return find_study(study, folder), trials
+
+
+def _choose(
+    paths: StudyPaths, register: Register, trials: tuple[str, ...], spared: tuple[str, ...], pending: bool
+) -> Ranges:
+    """The trials to cancel; of all but named ones, only those that are open."""
+    if trials and spared:
+        raise input_error("either trials, or all except some, not both", "leave one of them out")
     if trials:
         chosen = rs.from_numbers(find_trials(trials, paths, register.count))
     else:
-        chosen = register.current
-        open_trials = rs.intersect(rs.union(register.todo, register.held_ranges()), chosen)
-        confirm(f"cancel all {rs.count(open_trials)} open trials of {paths.folder}?", yes)
-    cancelled = rs.count(cancel_trials(paths, chosen))
+        kept = rs.from_numbers(find_trials(spared, paths, register.count))
+        open_trials = rs.union(register.todo, register.held_ranges())
+        chosen = rs.subtract(rs.intersect(open_trials, register.current), kept)
+    return rs.intersect(chosen, register.todo) if pending else chosen
+
+
+def _look(paths: StudyPaths) -> JobsView | None:
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        return look_at_jobs(paths, index.agents(), accounting=False)
+    finally:
+        index.close()
+
+
+def _end_waiting(paths: StudyPaths) -> Ended:
+    """End the study's jobs that have not started. One scancel for all."""
+    view = _look(paths)
+    if view is None:
+        return Ended()
+    if not view.answered:
+        unsure = [job for job in view.jobs if not job.over]
+        return Ended(problem="the scheduler does not answer") if unsure else Ended()
+    waiting = {job.array: 0 for job in view.jobs if job.state is JobState.WAITING}
+    for job in view.in_state(JobState.WAITING):
+        waiting[job.array] += 1
+    for submission in view.submissions:
+        if submission.job is not None and view.asked is not None and submission.time > view.asked:
+            waiting[submission.job] = submission.agents  # so new that the queue's last answer cannot know it
+    arrays = tuple(str(array) for array in waiting)
+    problem = send_cancel(arrays, only_waiting=True)
+    return Ended(problem=problem) if problem else Ended(arrays, sum(waiting.values()))
+
+
+def _end_named(paths: StudyPaths, names: tuple[str, ...]) -> Ended:
+    view = _look(paths)
+    live = [] if view is None else [job for job in view.jobs if job.state in LIVE]
+    chosen: list[str] = []
+    for name in names:
+        wanted = parse_job(name)
+        found = [
+            job.name
+            for job in live
+            if wanted is not None and wanted[0] in (job.array, job.id) and wanted[1] in (None, job.task)
+        ]
+        if not found and view is not None and not view.answered:
+            return Ended(problem="the scheduler does not answer")
+        if not found:
+            hint = f"waiting or running: {', '.join(job.name for job in live[:8]) or 'none'}"
+            raise input_error(f"{os.path.basename(paths.folder)} has no job {name} that waits or runs", hint)
+        chosen += found
+    problem = send_cancel(chosen, only_waiting=False)
+    return Ended(problem=problem) if problem else Ended(tuple(chosen), len(chosen))
+
+
+def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool) -> int:
     if as_json:
-        print(json.dumps({"study": paths.folder, "cancelled": cancelled}))
+        said = {"study": paths.folder, "cancelled": cancelled, "jobs": list(ended.jobs), "jobs_ended": ended.count}
+        print(json.dumps({**said, "problem": ended.problem or None}))
     else:
         print(f"{cancelled} trials are cancelled" + ("; those under way are being stopped" if cancelled else ""))
+        if ended.count:
+            print(f"{ended.count} job(s) ended: {', '.join(ended.jobs)}")
+        if ended.problem:
+            again = "the trials are cancelled all the same; run this again to end the jobs"
+            click.echo(f"error: jobs could not be ended: {ended.problem}\n  hint: {again}", err=True)
+    return 1 if ended.problem else 0

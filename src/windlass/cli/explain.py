@@ -15,10 +15,12 @@ from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.attempts import read_attempts
 from windlass.collect.look import look, read_register
 from windlass.collect.output import OutputReader, last_lines
+from windlass.collect.reconcile import AgentView, StudyView
 from windlass.collect.trials import find_trials
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import TrialFile
+from windlass.view.jobs import render_jobs, render_nobody, render_wait
 from windlass.view.story import render_attempts
 
 
@@ -45,11 +47,13 @@ def _study_story(paths: StudyPaths) -> dict[str, Any]:
     if not open_trials and not view.running:
         reason = "nothing is left to do"
     elif not alive:
-        reason = f"{open_trials} trials wait and no agent is at work: `windlass run` starts one"
+        reason = f"{open_trials} trials wait and {render_nobody(view.jobs)}"
     else:
         slots = sum(agent.record.slots for agent in alive)
         reason = f"{len(view.running)} of {slots} slots are busy; {open_trials} trials wait for a free one"
     lines = [f"{view.name}: {reason}"]
+    if view.jobs is not None:
+        lines += [f"  {line}" for line in render_jobs(view.jobs)]
     ended = [agent.record for agent in view.agents if not agent.alive]
     lines += [f"agent {agent.id} on {agent.host}: {agent.reason or 'ended without a word'}" for agent in ended[-5:]]
     lines += [f"note: {note.text}" for note in view.notes[-5:]]
@@ -64,11 +68,13 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     view = look(paths)
     alive = {agent.record.id: bool(agent.alive) for agent in view.agents}
     stories = read_attempts(paths, number)
-    verdict = _verdict(register, number, alive, [story.end for story in stories])
+    verdict = _verdict(register, number, view, [story.end for story in stories])
     lines = [f"trial {number}  {trial['id']}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
     lines += [f"  {stage}: {shlex.join(words)}" for stage, words in trial["stages"]]
     lines += ["  " + line for line in render_attempts(stories, alive)]
     lines.append(f"  {verdict}")
+    if view.jobs is not None and rs.contains(register.todo, number) and not any(alive.values()):
+        lines += [f"    {line}" for line in render_wait(view.jobs)]
     if stories and (stories[-1].end or {}).get("cause") not in (None, "done"):
         tail = last_lines(OutputReader(paths, stories[-1].agent).read(number, stories[-1].attempt), 10)
         lines += ["  its last words:", *("    " + line for line in tail.decode("utf-8", "replace").splitlines())]
@@ -83,17 +89,17 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     }
 
 
-def _verdict(register: Register, number: int, alive: dict[str, bool], ends: list[dict[str, Any] | None]) -> str:
+def _verdict(register: Register, number: int, view: StudyView, ends: list[dict[str, Any] | None]) -> str:
     done = any(end is not None and end["cause"] == "done" for end in ends)
+    agents = {agent.record.id: agent for agent in view.agents}
     holder = next((agent for agent, held in register.held.items() if rs.contains(held, number)), None)
     if rs.contains(register.todo, number):
         before = rs.count(rs.intersect(register.todo, [(0, number)]))
-        who = "an agent takes it when a slot is free" if any(alive.values()) else "no agent is at work: `windlass run`"
+        at_work = any(agent.alive for agent in view.agents)
+        who = "an agent takes it when a slot is free" if at_work else render_nobody(view.jobs)
         return f"it waits, {before} trials before it; {who}"
     if holder is not None:
-        if not alive.get(holder):
-            return "its agent is gone: `windlass run` takes it up again"
-        return "it runs, or is next in its agent's queue" if not done else "it is done"
+        return _verdict_of_held(agents.get(holder), holder, done)
     if done:
         return "it is done"
     if rs.contains(register.cancelled, number):
@@ -101,3 +107,16 @@ def _verdict(register: Register, number: int, alive: dict[str, bool], ends: list
     if not rs.contains(register.current, number):
         return "the study no longer has this setting"
     return f"it did not end well and is not tried again by itself: `windlass retry {number}`"
+
+
+def _verdict_of_held(agent: AgentView | None, holder: str, done: bool) -> str:
+    """What is so of a trial that an agent has taken."""
+    job = None if agent is None else agent.record.job
+    where = f"agent {holder}" + ("" if agent is None else f" on {agent.record.host}")
+    if job is not None:
+        where += f", job {job['array']}" + ("" if job.get("task") is None else f"_{job['task']}")
+    if agent is not None and agent.alive:
+        return "it is done" if done else f"it runs, or is next in its agent's queue ({where})"
+    if agent is not None and agent.alive is None and not agent.record.ended:
+        return f"its agent's job is over; it is taken up again when the agent is certainly gone ({where})"
+    return f"its agent is gone: `windlass run` takes it up again ({where})"

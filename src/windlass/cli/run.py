@@ -14,9 +14,9 @@ from windlass.collect.joblog import Joblog
 from windlass.collect.look import look
 from windlass.flow import Outcome, check_slurm_plan, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
+from windlass.model import Submitted
 from windlass.paths import StudyPaths
-from windlass.submission import Submitted
-from windlass.view.jobs import render_submitted
+from windlass.view.plan import render_submitted
 from windlass.view.status import render_end, view_to_json
 
 _MANY_TRIALS = 100_000

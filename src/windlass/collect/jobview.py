@@ -11,7 +11,7 @@ from windlass.slurm.accounting import JobRecord
 from windlass.slurm.rows import Queue, QueueRow
 from windlass.slurm.states import ENDED, JobState
 
-_SUBMITTED_S = 300.0  # a job of this number, submitted that long before or after ours, is another one
+_EARLIER_S = 300.0  # a job of this number that was submitted so long before ours is another one
 LIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.ENDING})
 
 
@@ -71,11 +71,13 @@ def is_ours(row: QueueRow, submission: Submission) -> bool:
     """Whether a row of the queue is of this submission: numbers are used again after a controller lost its records."""
     if row.comment:
         return row.comment == submission.comment
-    return row.array == submission.job and _same_time(row.submitted, submission.time)
+    return row.array == submission.job and _is_named_so(row.name, row.submitted, submission)
 
 
-def _same_time(submitted: float | None, time: float) -> bool:
-    return submitted is not None and abs(submitted - time) < _SUBMITTED_S
+def _is_named_so(name: str, submitted: float | None, submission: Submission) -> bool:
+    """A job that was started again counts as submitted then: later is fine, earlier is not."""
+    wanted = submission.request.get("job_name")
+    return submitted is not None and submitted > submission.time - _EARLIER_S and wanted in (None, name)
 
 
 def array_of(submission: Submission, queue: Queue | None, agents: Sequence[AgentRecord]) -> int | None:
@@ -108,15 +110,21 @@ def view_jobs(
         array = array_of(submission, queue, agents)
         for task in range(submission.agents):
             agent_record = last_agents.get((submission.id, task))
-            row = queue.row_of(array, task) if queue is not None and array is not None else None
+            row = _row_of(queue, array, task, began=agent_record is not None)
             if row is not None and is_ours(row, submission):
                 yield _with_agent(_from_row(submission, array, task, row), agent_record)
                 continue
-            record = None if array is None else found.of(array, task, submission.time)
+            record = None if array is None else found.of(array, task, submission)
             if record is not None:
                 yield _with_agent(_from_record(submission, task, record), agent_record)
             else:
                 yield _with_agent(_from_journal(submission, array, task, agent_record), agent_record)
+
+
+def _row_of(queue: Queue | None, array: int | None, task: int, *, began: bool) -> QueueRow | None:
+    if queue is None or array is None:
+        return None
+    return queue.row_of(array, task) or (None if began else queue.rest_of(array))
 
 
 class _Records:
@@ -126,12 +134,14 @@ class _Records:
         self._tasks = {(record.array, record.task): record for record in records if not record.pending_tasks}
         self._pending = [record for record in records if record.pending_tasks]
 
-    def of(self, array: int, task: int, time: float) -> JobRecord | None:
+    def of(self, array: int, task: int, submission: Submission) -> JobRecord | None:
         record = self._tasks.get((array, task))
         for waiting in self._pending if record is None else ():
             if waiting.array == array and any(first <= task <= last for first, last in waiting.pending_tasks):
                 record = waiting
-        return record if record is not None and _same_time(record.submitted, time) else None
+        if record is None or not _is_named_so(record.name, record.submitted, submission):
+            return None
+        return record
 
 
 def _with_agent(job: JobView, agent: AgentRecord | None) -> JobView:
@@ -146,7 +156,7 @@ def _from_row(submission: Submission, array: int | None, task: int, row: QueueRo
         submission.id,
         array,
         task,
-        id=row.id if not row.pending_tasks else None,
+        id=row.id if row.task is not None else None,
         state=row.state,
         word=row.word,
         reason=row.reason,

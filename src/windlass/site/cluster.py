@@ -11,6 +11,13 @@ MemoryForm = Literal["mem", "mem-per-cpu"]
 Rule = Literal["required", "optional", "never"]
 
 
+# States of nodes, as slurm/records.py spells them, in which no new job is placed there.
+_UNUSABLE = {
+    "blocked", "down", "drain", "drained", "draining", "error", "fail", "failing", "future", "inval", "maint",
+    "not_responding", "power_down", "powering_down", "reboot_issued", "unknown",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class GpuType:
     """One type of GPU, by the name the scheduler has for it; "" on clusters that do not tell types apart."""
@@ -40,8 +47,7 @@ class Node:
     @property
     def usable(self) -> bool:
         """Whether new jobs may be placed here."""
-        bad = {"down", "drain", "drained", "draining", "fail", "failing", "inval", "maint", "not_responding"}
-        return not bad & set(self.states)
+        return not _UNUSABLE & set(self.states)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ __all__ = ["Cluster", "fetch_cluster", "fetch_nodes", "find_profile_name", "slur
 
 FRESH_S = 300.0
 STALE_S = 86400.0  # so old an answer is used only while the controller is down
+_KEPT_S = 7 * 86400.0
 _CACHE_VERSION = 1
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 _PARTS: dict[str, Any] = {"partitions": Partition, "nodes": Node, "qos": Qos}
@@ -60,9 +61,9 @@ def find_configuration(program: str | None = None) -> str:
 def fetch_cluster(site: str | None = None, refresh: bool = False) -> Cluster:
     """Everything known of this cluster, or of the one whose profile is named.
 
-    The profile is `site`, else $WINDLASS_CLUSTER, else recognized. Live facts go over it where this machine has a
-    Slurm. Without one the profile is all there is; without a profile either, SchedulerError is raised. It is also raised
-    where the controller is down, unless it answered within the last day: then those answers are used, and `notes` says so.
+    The profile is `site`, else $WINDLASS_CLUSTER, else recognized. Live facts go over it where there is a Slurm here.
+    Without one the profile is all there is; without a profile either, SchedulerError is raised. So it is where the
+    controller is down, unless it answered within the last day: then that is used, and `notes` says so.
     """
     named = site or os.environ.get("WINDLASS_CLUSTER") or None
     named_profile = read_profile(named) if named else None
@@ -70,7 +71,7 @@ def fetch_cluster(site: str | None = None, refresh: bool = False) -> Cluster:
     if not slurm_answers():
         profile = named_profile or read_profile(find_profile_name(""))
         if named is None and profile.name == GENERIC:
-            raise SchedulerError("there is no Slurm on this machine\n  hint: name a site with --site, or use --on local")
+            raise SchedulerError("there is no Slurm on this machine\n  hint: name a site with --site, or stay local")
         return make_cluster(profile, None, said, said_file)
     live, asked_at, note = _recall_or_fetch(refresh)
     profile = named_profile or read_profile(find_profile_name(live.name))
@@ -170,5 +171,14 @@ def write_cache(path: str, live: Live, asked_at: float) -> None:
         except BaseException:
             os.unlink(temporary)
             raise
+        _remove_old(os.path.dirname(path))
     except OSError:
         return
+
+
+def _remove_old(folder: str) -> None:
+    """Answers of clusters that were not asked for a week."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.startswith(("cluster-", ".cluster-")) and time.time() - os.stat(path).st_mtime > _KEPT_S:
+            os.unlink(path)

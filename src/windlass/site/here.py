@@ -70,7 +70,7 @@ def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Ite
 
 
 def matches_login_host(host: str, patterns: Iterable[str]) -> bool:
-    names = {host, host.split(".")[0]}
+    names = {host, host.split(".", maxsplit=1)[0]}
     return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
@@ -103,7 +103,7 @@ def is_below(path: str, folders: Iterable[str]) -> bool:
 def _all_nodes_are(host: str) -> bool:
     answer = ask(["sinfo", "--noheader", "--format=%n"], timeout_s=20.0)
     names = set(answer.text.split()) if answer.ok else set()
-    return bool(names) and names <= {host, host.split(".")[0], "localhost"}
+    return bool(names) and names <= {host, host.split(".", maxsplit=1)[0], "localhost"}
 
 
 def _root(local_scratch: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ from windlass.slurm.records import (
     split_names,
 )
 
-CONFIG, PARTITIONS, NODES, ACCOUNTS = "scontrol show config", "scontrol show partition", "scontrol show node", "sacctmgr"
+CONFIG, ACCOUNTS = "scontrol show config", "sacctmgr"
+PARTITIONS, NODES = "scontrol show partition", "scontrol show node"
 PING_S, ASK_S = 10.0, 30.0
 _NO_STORAGE = ("", "accounting_storage/none")
 _USER_COLUMNS = "defaultaccount,cluster,account,partition,qos,defaultqos,maxsubmitjobs"
@@ -80,7 +82,7 @@ def check_controller() -> None:
     """Raise SchedulerError where no controller answers. A ping fails at once where other questions wait for long."""
     answer = ask(["scontrol", "ping"], PING_S)
     if "Slurmctld" in answer.text and "is UP" not in answer.text:
-        where = ", ".join(line.split(" at ")[-1].split(" is ")[0] for line in answer.text.splitlines() if " at " in line)
+        where = ", ".join(re.findall(r" at (\S+) is ", answer.text))
         raise SchedulerError(f"Slurm's controller on {where} does not answer\n  hint: {_DOWN_HINT}")
     if not answer.ok and "Slurmctld" not in answer.text:
         raise no_answer(answer)
@@ -183,8 +185,8 @@ def _make_node(record: Record) -> Node:
 def count_used_gpus(gpus: Mapping[str, int], alloc_tres: str | None, gres_used: str | None) -> dict[str, int]:
     """GPUs in use by type, from what a node says in two places.
 
-    AllocTRES lacks types, or GPUs altogether, where the site does not track them; GresUsed is shown only with -d. The one
-    that knows of more is believed. What has no type is given to the types of the node that have some left.
+    AllocTRES lacks types, or GPUs altogether, where the site does not track them; GresUsed is shown only with -d. The
+    one that knows of more is believed. What has no type is given to the types of the node that have some left.
     """
     in_gres, in_tres = parse_gres(gres_used), gpus_in_tres(parse_tres(alloc_tres))
     said = in_tres if sum(in_tres.values()) > sum(in_gres.values()) else in_gres

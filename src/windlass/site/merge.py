@@ -7,7 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from typing import Any
 
 from windlass.site.cluster import Cluster, GpuType, Node
@@ -17,9 +17,12 @@ from windlass.slurm.records import parse_slurm_memory_mb
 
 NOT_ASKED = "as written in the profile; nothing was asked"
 GUESS = "guess"
+UNKNOWN = "not known"
+KNOWN_GPUS = "table of known GPUs"
 _TABLE = os.path.join(os.path.dirname(__file__), "gpu-memory.toml")
 _LIVE_FIELDS = (
-    "version", "partitions", "nodes", "accounts", "default_account", "qos", "max_array_size", "max_submit", "accounting",
+    "version", "partitions", "nodes", "accounts", "default_account", "qos",
+    "max_array_size", "max_submit", "accounting",
 )  # fmt: skip
 # Words of a GPU's name that say nothing about its memory.
 _PLAIN_WORDS = {"nvidia", "amd", "tesla", "quadro", "geforce", "instinct", "radeon", "graphics", "gpu", "generation",
@@ -34,24 +37,28 @@ def make_cluster(
 ) -> Cluster:
     """Everything known of a cluster. `said` is the user's own site file, which goes before the profile's defaults."""
     facts: dict[str, Any] = {**profile.facts, "gpus": profile.gpus, "partitions": profile.partitions}
-    sources = {**dict.fromkeys((field.name for field in fields(Cluster)), GUESS), **profile.sources}
+    sources = {**{field.name: _default_source(field) for field in fields(Cluster)}, **profile.sources}
     sources |= {"name": f"profile {profile.name}", "profile": "named or recognized"}
     notes = list(profile.facts.get("notes", ()))
     defaults = dict(profile.defaults)
     if live is None:
         notes.append(NOT_ASKED)
-        facts["gpus"] = tuple(replace(gpu, memory_mb=gpu.memory_mb or known_memory_mb(gpu.name)) for gpu in profile.gpus)
+        memories = {gpu.name: gpu.memory_mb or known_memory_mb(gpu.name) for gpu in profile.gpus}
+        facts["gpus"] = tuple(replace(gpu, memory_mb=memories[gpu.name]) for gpu in profile.gpus)
     else:
         facts.update({name: getattr(live, name) for name in _LIVE_FIELDS if name in live.sources})
-        sources |= {name: source for name, source in live.sources.items() if name in _LIVE_FIELDS or name == "name"}
+        sources |= {name: source for name, source in live.sources.items() if name in (*_LIVE_FIELDS, "name")}
         found = _gpus_of_nodes(live.nodes, {gpu.name: gpu for gpu in profile.gpus})
         if live.nodes:
             facts["gpus"], sources["gpus"] = found, NODES
         if found and "typed_gpus" not in profile.facts:
             facts["typed_gpus"], sources["typed_gpus"] = any(gpu.name for gpu in found), NODES
         notes += _drop_stale_defaults(defaults, live, found)
+    sources |= _gpu_sources(facts["gpus"], {gpu.name: gpu for gpu in profile.gpus}, profile)
+    sources |= {f"said.{word}": profile.sources.get("said", "") for word in defaults}
     if said:
         sources["said"] = f"site file {said_file}"
+        sources |= {f"said.{word}": sources["said"] for word in said}
     cluster = Cluster(
         **{
             **facts,
@@ -64,6 +71,10 @@ def make_cluster(
         }
     )
     return replace(cluster, sources={name: source for name, source in sources.items() if name not in _UNSOURCED})
+
+
+def _default_source(field: Field[Any]) -> str:
+    return UNKNOWN if field.default in (None, ()) or field.default is MISSING else GUESS
 
 
 _UNSOURCED = {"sources", "said_file", "live", "asked_at"}
@@ -90,23 +101,39 @@ def _gpus_of_nodes(nodes: tuple[Node, ...], profiled: Mapping[str, GpuType]) -> 
 
 
 def _with_shares(gpu: GpuType, nodes: tuple[Node, ...], profiled: GpuType) -> GpuType:
-    """A share is what the poorest node with this type can give to each of its GPUs; the profile goes before it."""
-    having = [node for node in nodes if node.gpus.get(gpu.name)]
-    cpus = min(node.cpus // sum(node.gpus.values()) for node in having)
-    memory_mb = min(node.memory_mb // sum(node.gpus.values()) for node in having)
-    most_cpus, most_memory_mb = max(node.cpus for node in having), max(node.memory_mb for node in having)
+    """A share is what the poorest node with this type can give to each of its GPUs.
+
+    The profile goes before it, but never beyond what the richest node can give.
+    """
+    having = [(node, sum(node.gpus.values())) for node in nodes if node.gpus.get(gpu.name)]
+    cpus = [max(1, node.cpus // count) for node, count in having]
+    memory_mb = [node.memory_mb // count for node, count in having]
     return replace(
         gpu,
         memory_mb=profiled.memory_mb or known_memory_mb(gpu.name),
-        share_cpus=min(profiled.share_cpus or max(1, cpus), most_cpus),
-        share_memory_mb=min(profiled.share_memory_mb or memory_mb, most_memory_mb),
+        share_cpus=min(profiled.share_cpus, max(cpus)) if profiled.share_cpus else min(cpus),
+        share_memory_mb=(min(profiled.share_memory_mb, max(memory_mb)) if profiled.share_memory_mb else min(memory_mb)),
     )
+
+
+def _gpu_sources(gpus: tuple[GpuType, ...], profiled: Mapping[str, GpuType], profile: Profile) -> dict[str, str]:
+    """Where memory and shares of each type came from, under ``gpus.TYPE.memory_mb`` and ``gpus.TYPE.shares``."""
+    found: dict[str, str] = {}
+    for gpu in gpus:
+        told = profiled.get(gpu.name, GpuType(gpu.name))
+        source = profile.sources.get("gpus", "")
+        if gpu.memory_mb:
+            found[f"gpus.{gpu.name}.memory_mb"] = source if told.memory_mb else KNOWN_GPUS
+        if gpu.share_cpus or gpu.share_memory_mb:
+            of_profile = (gpu.share_cpus, gpu.share_memory_mb) == (told.share_cpus, told.share_memory_mb)
+            found[f"gpus.{gpu.name}.shares"] = source if of_profile else NODES
+    return found
 
 
 def known_memory_mb(name: str) -> int | None:
     """Memory of a GPU as far as its name tells: a size in the name, or a row of our table."""
     words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
-    sizes = [match for match in re.findall(r"(\d+)gb\b", name.lower().replace("_", " "))]
+    sizes: list[str] = re.findall(r"(\d+)gb\b", name.lower().replace("_", " "))
     if sizes:
         return int(sizes[-1]) * 1024  # the last: of "h100_80gb_hbm3_1g.10gb" a slice of 10 GB is handed out
     plain = [word for word in words if word not in _PLAIN_WORDS and not re.fullmatch(r"sxm\d*", word)]

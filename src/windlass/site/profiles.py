@@ -57,7 +57,7 @@ KEYS: tuple[Key, ...] = (
     Key("max_time", "time", "max_time_s", "of any job, where partitions do not say it"),
     Key("max_submit", "count", "max_submit", "jobs of one user in the queue, array tasks counted"),
     Key("max_array_size", "count", "max_array_size", "as `MaxArraySize`: the highest index is one less"),
-    Key("local_scratch", "text", "local_scratch", "local disk of a node where there is no `$SLURM_TMPDIR`; may hold `$USER`"),
+    Key("local_scratch", "text", "local_scratch", "a node's own disk, without `$SLURM_TMPDIR`; may hold `$USER`"),
     Key("scratch", "text", "scratch", "what stands in for `$SCRATCH`; may hold `$USER`"),
     Key("submit_from_home", "truth", "submit_from_home", "false: jobs from below the home folder are refused"),
     Key("internet", "truth", "internet", "whether compute nodes reach the internet"),
@@ -175,9 +175,7 @@ def _merge_named(below: Iterable[Any], above: Iterable[Any]) -> tuple[Any, ...]:
     """Values by name; of two of one name, fields that are not at their default in the upper one hold."""
     merged = {value.name: value for value in below}
     for value in above:
-        said = {
-            one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != one.default
-        }
+        said = {one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != one.default}
         merged[value.name] = replace(merged[value.name], **said) if value.name in merged else value
     return tuple(merged.values())
 
@@ -192,6 +190,7 @@ def parse_profile(text: str, file: str, *, packaged: bool = False) -> Profile:
         message = str(error)[: place.start()].strip() if place else str(error)
         line, column = (int(place[1]), int(place[2])) if place else (0, 0)
         raise InputError([Problem(message, "this is not TOML", file, line, column)]) from error
+    tables = [field for field, table in _TABLE_OF.items() if data.get(table)]
     reader = _Reader(text, file)
     profile = reader.read(name, data)
     if reader.problems:
@@ -199,8 +198,7 @@ def parse_profile(text: str, file: str, *, packaged: bool = False) -> Profile:
     source = f"profile {name} ({profile.as_of})" if packaged and profile.as_of else f"profile {name}"
     if not packaged:
         source = f"site file {file}"
-    said = [*profile.facts, *(table for table in ("gpus", "partitions", "said") if data.get(_TABLE_OF[table]))]
-    return replace(profile, sources=dict.fromkeys(said, source))
+    return replace(profile, sources=dict.fromkeys([*profile.facts, *tables], source))
 
 
 _TABLE_OF = {"gpus": "gpu", "partitions": "partition", "said": "defaults"}

@@ -11,8 +11,8 @@ account:A= acctg-freq= array:a= batch= bb= bbf= begin:b= chdir:D= cluster= clust
 consolidate-segments constraint:C= container= container-id= contiguous core-spec:S= cores-per-socket= cpu-freq=
 cpus-per-gpu= cpus-per-task:c= deadline= delay-boot= dependency:d= distribution:m= error:e= exclude:x= exclusive?
 export= export-file= extra= extra-node-info:B= get-user-env? gid= gpu-bind= gpu-freq= gpus:G= gpus-per-node=
-gpus-per-socket= gpus-per-task= gres= gres-flags= help:h hint= hold:H ignore-pbs input:i= job-name:J= 
-kill-on-invalid-dep= licenses:L= mail-type= mail-user= mcs-label= mem= mem-bind= mem-per-cpu= mem-per-gpu= 
+gpus-per-socket= gpus-per-task= gres= gres-flags= help:h hint= hold:H ignore-pbs input:i= job-name:J=
+kill-on-invalid-dep= licenses:L= mail-type= mail-user= mcs-label= mem= mem-bind= mem-per-cpu= mem-per-gpu=
 mincpus= network= nice? no-kill:k? no-requeue nodefile:F= nodelist:w= nodes:N= ntasks:n=
 ntasks-per-core= ntasks-per-gpu= ntasks-per-node= ntasks-per-socket= oom-kill-step? open-mode= output:o= overcommit:O
 oversubscribe:s parsable partition:p= power= prefer= priority= profile= propagate? qos:q= quiet:Q reboot requeue

@@ -21,6 +21,9 @@ _REASONS: dict[str, str] = {
     "PartitionInactive": "the partition takes no jobs now; wait, or name another",
     "PartitionConfig": "the partition does not have what it asks for",
     "ReqNodeNotAvail": "nodes it needs are down, drained or reserved for maintenance",
+    "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions": (
+        "nodes it needs are down, drained or reserved"
+    ),
     "NodeDown": "a node it needs is down",
     "Reservation": "waits for its reservation",
     "ReservationDeleted": "its reservation was removed; submit it anew",
@@ -56,7 +59,7 @@ _REASONS: dict[str, str] = {
     "InactiveLimit": "was idle for too long",
     "launch_failed_requeued_held": "could not be started on its node and is held; `scontrol release JOB` tries again",
     "job_requeued_in_held_state": "was put back and is held; `scontrol release JOB` lets it go",
-    "user_env_retrieval_failed_requeued_held": "your login shell was too slow there; `scontrol release JOB` tries again",
+    "user_env_retrieval_failed_requeued_held": "your login shell was too slow; `scontrol release JOB` tries again",
 }
 _WHAT = {
     "gres": "GPUs",
@@ -83,9 +86,14 @@ _LIMIT = re.compile(
 
 def explain_reason(reason: str) -> str:
     """The reason in plain words; one that is not known is given back as it is, and no reason as nothing."""
-    text = reason.strip().strip("()")
+    text = reason.strip()
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1]
     word = re.split(r"[,:]", text, maxsplit=1)[0].strip()
-    known = _REASONS.get(word) or _REASONS.get(re.sub(r"[\s_]+", "_", text)) or _explain_limit(word)
+    whole = _REASONS.get(re.sub(r"[\s_]+", "_", text))
+    if whole is not None:
+        return whole
+    known = _REASONS.get(word) or _explain_limit(word)
     if known is None:
         return "" if text == "None" else text
     rest = text[len(word) :].strip(",: ")

@@ -45,16 +45,15 @@ _COUNT_POWERS = {"": 0, "K": 1, "M": 2, "G": 3}
 
 
 def parse_records(text: str) -> list[Record]:
-    """Records of ``Key=Value`` words with empty lines between them, as `scontrol show` prints them."""
+    """Records of ``Key=Value`` words as `scontrol show` prints them: a line that is not indented begins one."""
     records: list[Record] = []
-    for block in re.split(r"\n[ \t]*\n", text.replace("\r", "")):
-        record: Record = {}
-        last = ""
-        for line in block.splitlines():
-            last = _read_line(line, record, last)
-        if record:
-            records.append(record)
-    return records
+    last = ""
+    for line in text.replace("\r", "").splitlines():
+        if _WORD.match(line) or not records:
+            records.append({})
+            last = ""
+        last = _read_line(line, records[-1], last)
+    return [record for record in records if record]
 
 
 def _read_line(line: str, record: Record, last: str) -> str:

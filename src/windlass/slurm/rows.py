@@ -7,7 +7,7 @@ import re
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from windlass.slurm.states import JobState, parse_job_state
+from windlass.slurm.states import ENDED, JobState, parse_job_state
 
 Ranges = Tuple[Tuple[int, int], ...]  # first and last task, both included
 
@@ -75,6 +75,11 @@ class Queue:
         if task is not None:
             return next((row for row in self._pending.get(array, ()) if row.covers(task)), None)
         return None if id is None else next((row for row in self.rows if row.id == id), None)
+
+    def rest_of(self, array: int) -> Optional[QueueRow]:
+        """The row that older Slurms show for tasks that were ended before they began; it does not say which."""
+        found = self._tasks.get((array, None))
+        return found if found is not None and found.state in ENDED and not found.node else None
 
     def rows_of(self, array: int) -> List[QueueRow]:
         """All rows of an array, or of a job outside arrays."""

@@ -54,7 +54,7 @@ def render_counts(view: JobsView) -> str:
 
 
 def render_jobs(view: JobsView, only: tuple[int, int | None] | None = None) -> list[str]:
-    """A line for all, then lines for those under way, those waiting (alike ones together) and those that ended badly."""
+    """A line for all, then those under way, those waiting (alike ones together) and those that ended badly."""
     lines = [render_counts(view)]
     answer = render_answer(view)
     if answer:
@@ -69,6 +69,20 @@ def render_jobs(view: JobsView, only: tuple[int, int | None] | None = None) -> l
         if submission.refused is not None and submission is view.submissions[-1]:
             lines.append(f"  refused at {render_clock(submission.time)}: {submission.refused}")
     return lines
+
+
+def render_nobody(view: JobsView | None) -> str:
+    """Why no agent is at work, and what would change that."""
+    if view is None:
+        return "no agent is at work: `windlass run` goes on"
+    if view.in_state(JobState.RUNNING):
+        return "an agent is about to begin: its job has started"
+    waiting = len(view.in_state(JobState.WAITING))
+    if waiting:
+        return f"no agent is at work yet: {waiting} job{'s wait' if waiting > 1 else ' waits'} in the queue"
+    if not view.answered:
+        return "no agent was heard of lately, and the scheduler does not answer"
+    return "no agent is at work: `windlass run` goes on"
 
 
 def render_wait(view: JobsView) -> list[str]:
@@ -134,9 +148,9 @@ def _groups(jobs: Sequence[JobView], every: bool) -> list[list[JobView]]:
     rank = {state: place for place, state in enumerate(_ORDER)}
     groups: dict[object, list[JobView]] = {}
     for job in jobs:
-        if job.state is JobState.DONE or job.over and job.state is JobState.UNKNOWN:
-            if not every:
-                continue
+        ended_in_order = job.state is JobState.DONE or _word(job) == "ended"
+        if ended_in_order and not every:
+            continue
         alike = job.state in (JobState.WAITING, JobState.UNKNOWN) and not job.agent
         key = (job.array, job.state, job.reason, job.start) if alike else (job.submission, job.task)
         groups.setdefault(key, []).append(job)

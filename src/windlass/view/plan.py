@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from windlass.model import Plan, Request, Trial
+from windlass.model import Plan, Request, Submitted, Trial
 from windlass.view.progress import render_duration
 
 
@@ -96,3 +96,17 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
 
 def _value(value: Any) -> str:
     return "–" if value is None or value == {} else str(value)
+
+
+def render_submitted(submitted: Submitted) -> str:
+    """What `run` has done, and how to follow it."""
+    lines = list(submitted.settled)
+    if submitted.jobs:
+        jobs = ", ".join(str(job) for job in submitted.jobs)
+        beside = f" beside {submitted.present} that are there" if submitted.present else ""
+        lines.append(f"submitted {submitted.agents} agent(s){beside} as job {jobs}; follow with `windlass status`")
+    elif submitted.present:
+        lines.append(f"{submitted.present} agent(s) are on it already; nothing was submitted")
+    else:
+        lines.append("nothing is left to do; nothing was submitted")
+    return "\n".join(lines)

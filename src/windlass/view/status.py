@@ -6,9 +6,8 @@ import time
 from typing import Any
 
 from windlass.collect.reconcile import StudyView
-from windlass.slurm.states import JobState
 from windlass.states import State
-from windlass.view.jobs import jobs_to_json, render_jobs
+from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
 from windlass.view.progress import render_duration
 
 _ORDER = (State.DONE, State.RUNNING, State.WAITING, State.FAILED, State.INTERRUPTED, State.CANCELLED)
@@ -71,7 +70,7 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
         hosts = ", ".join(sorted({agent.record.host for agent in alive}))
         lines.append(f"  {len(alive)} agent(s), {slots} slots on {hosts}; time left {render_duration(view.eta_s)}")
     elif view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]:
-        lines.append(f"  {_nobody(view)}")
+        lines.append(f"  {render_nobody(view.jobs)}")
     if view.jobs is not None:
         lines += ["  " + line for line in render_jobs(view.jobs, only)]
     for record in view.running[:_SHOWN_RUNNING]:
@@ -88,11 +87,6 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
     if view.damaged_lines:
         lines.append(f"warning: {view.damaged_lines} journal line(s) could not be read and were left out")
     return "\n".join(lines)
-
-
-def _nobody(view: StudyView) -> str:
-    waiting = 0 if view.jobs is None else len(view.jobs.in_state(JobState.WAITING))
-    return f"no agent is at work yet: {waiting} wait" if waiting else "no agent is at work: `windlass run` goes on"
 
 
 def render_end(view: StudyView) -> str:

@@ -1,0 +1,47 @@
+"""windlass ticket: all that a support desk asks, in one text."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from windlass import __version__
+from windlass.cli.options import find_study, folder_option
+from windlass.collect.jobs import find_job, parse_job
+from windlass.collect.locate import study_roots
+from windlass.collect.look import read_register
+from windlass.collect.ticket import Ticket, gather_ticket
+from windlass.collect.trials import find_trials
+from windlass.errors import input_error
+from windlass.secrets import mask
+from windlass.view.ticket import render_ticket
+
+
+@click.command()
+@click.argument("name", metavar="TRIAL|JOB")
+@click.option("--study", help="Which study (default: the newest).")
+@folder_option
+def command(name: str, study: str | None, folder: str | None) -> None:
+    """Write down what a support desk asks about a trial (number or id) or a job (123_4): what failed, where, when,
+    what it asked for, and how to see it again. Secrets are masked; read it before you send it.
+    """
+    print(mask(render_ticket(_gather(name, study, folder)), os.environ), end="")
+
+
+def _gather(name: str, study: str | None, folder: str | None) -> Ticket:
+    """A number is that of a trial where the study has one, otherwise that of a job."""
+    job = parse_job(name)
+    if job is None or job[1] is None:
+        paths = find_study(study, folder)
+        count = read_register(paths).count
+        if job is None or job[0] < count:
+            return gather_ticket(paths, __version__, number=find_trials([name], paths, count)[0])
+    found = find_job(name, study_roots(folder, os.getcwd(), os.environ.get("SCRATCH")))
+    if found is None:
+        raise input_error(f"there is neither a trial nor a job {name}", "`windlass history --all` lists jobs")
+    paths, array, task = found
+    ticket = gather_ticket(paths, __version__, job=f"{array}_{task or 0}")
+    if ticket.job is None:
+        raise input_error(f"{os.path.basename(paths.folder)} has no job {name}", "`windlass history` lists them")
+    return ticket

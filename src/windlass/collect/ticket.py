@@ -1,0 +1,184 @@
+"""Gathers what a support desk asks about a trial or a job: what, where, when, with what, and how to see it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.collect.attempts import AttemptStory, read_attempts
+from windlass.collect.index import StudyIndex
+from windlass.collect.jobview import JobView
+from windlass.collect.look import look
+from windlass.collect.output import OutputReader, last_lines
+from windlass.collect.reconcile import StudyView
+from windlass.journal.read import read_header
+from windlass.paths import StudyPaths
+from windlass.slurm.ask import ask
+from windlass.states import State
+from windlass.trialfile import TrialFile
+
+_LINES = 40
+_LOG_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class TrialFacts:
+    """One trial: what it is, and every attempt at it. `output` is the end of what the last one printed."""
+
+    number: int
+    id: str
+    command: str
+    settings: dict[str, Any]
+    attempts: tuple[AttemptStory, ...]
+    output: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """All of it. Nothing is hidden yet: whoever shows it masks secrets."""
+
+    study: str
+    folder: str
+    workdir: str
+    trial: TrialFacts | None
+    job: JobView | None
+    log_file: str = ""  # Slurm's own log of the job
+    log: str = ""
+    script: str = ""
+    request: dict[str, Any] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()  # names of those that the study sets
+    versions: dict[str, str] = field(default_factory=dict)
+    site: str = ""
+
+
+def gather_ticket(paths: StudyPaths, version: str, *, number: int | None = None, job: str | None = None) -> Ticket:
+    """What is known of trial `number`, or of the job of that name (``123_4``) and a trial that failed in it."""
+    view = look(paths, accounting=True)
+    found = _job_named(view, job) if job is not None else None
+    if number is None and found is not None:
+        number = _failed_in(paths, found.agent)
+    trial = None if number is None else _trial_facts(paths, number)
+    if found is None and trial is not None and trial.attempts:
+        found = _job_of_agent(view, trial.attempts[-1].agent)
+    plan = _read_plan(paths)
+    log_file = _log_of(paths, found)
+    return Ticket(
+        study=view.name,
+        folder=paths.folder,
+        workdir=str(plan.get("workdir", "")),
+        trial=trial,
+        job=found,
+        log_file=log_file,
+        log=_read_end(log_file),
+        script=_read_end(paths.job_script) if view.jobs is not None else "",
+        request=_request_of(view, found),
+        variables=tuple(plan.get("env") or ()),
+        versions=_versions(paths, version, trial, with_slurm=view.jobs is not None),
+        site=str(plan.get("site_name") or plan.get("site") or ""),
+    )
+
+
+def _job_named(view: StudyView, name: str) -> JobView | None:
+    jobs = () if view.jobs is None else view.jobs.jobs
+    return next((job for job in jobs if name in (job.name, str(job.id))), None)
+
+
+def _job_of_agent(view: StudyView, agent: str) -> JobView | None:
+    """The job that an agent was in, also where another agent has begun in it since."""
+    record = next((one.record for one in view.agents if one.record.id == agent), None)
+    if record is None or record.job is None or view.jobs is None:
+        return None
+    sub, task = record.job.get("sub"), int(record.job.get("task") or 0)
+    return next((job for job in view.jobs.jobs if job.submission == sub and job.task == task), None)
+
+
+def _failed_in(paths: StudyPaths, agent: str) -> int | None:
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        numbers = list(index.numbers((State.FAILED, State.INTERRUPTED)))
+        return next((record.number for record in index.records(numbers) if record.agent == agent), None)
+    finally:
+        index.close()
+
+
+def _trial_facts(paths: StudyPaths, number: int) -> TrialFacts:
+    file = TrialFile(paths)
+    trial = file.read(number)
+    file.close()
+    attempts = read_attempts(paths, number)
+    output = ""
+    if attempts:
+        pieces = OutputReader(paths, attempts[-1].agent).read(number, attempts[-1].attempt)
+        output = last_lines(pieces, 400).decode("utf-8", "replace")
+    return TrialFacts(
+        number=number,
+        id=trial["id"],
+        command=" && ".join(shlex.join(words) for _, words in trial["stages"]),
+        settings=trial["settings"],
+        attempts=tuple(attempts),
+        output="\n".join(output.splitlines()[-_LINES:]),
+        traceback=find_traceback(output),
+    )
+
+
+def find_traceback(text: str) -> str:
+    """The last traceback of Python's in a text, with its closing line; "" where there is none."""
+    lines = text.splitlines()
+    starts = [place for place, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    if not starts:
+        return ""
+    kept = [lines[starts[-1]]]
+    for line in lines[starts[-1] + 1 :]:
+        kept.append(line)
+        if line and not line[0].isspace():
+            break
+    return "\n".join(kept)
+
+
+def _read_plan(paths: StudyPaths) -> dict[str, Any]:
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            plan: dict[str, Any] = json.load(file)
+            return plan
+    except (OSError, ValueError):
+        return {}
+
+
+def _log_of(paths: StudyPaths, job: JobView | None) -> str:
+    if job is None or job.array is None:
+        return ""
+    return os.path.join(paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job.array}_{job.task}.out")
+
+
+def _read_end(path: str) -> str:
+    """The end of a text file; "" where there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_LINES:])
+    except OSError:
+        return ""
+
+
+def _request_of(view: StudyView, job: JobView | None) -> dict[str, Any]:
+    for submission in view.jobs.submissions if view.jobs is not None else ():
+        if job is not None and submission.id == job.submission:
+            return {key: value for key, value in submission.request.items() if value not in (None, {}, [], "")}
+    return {}
+
+
+def _versions(paths: StudyPaths, version: str, trial: TrialFacts | None, *, with_slurm: bool) -> dict[str, str]:
+    found = {"windlass": version, "here": f"Python {platform.python_version()}, {platform.platform()}"}
+    header = read_header(paths.journal_of(trial.attempts[-1].agent)) if trial is not None and trial.attempts else None
+    if header is not None and header.get("version"):
+        found["agent"] = f"windlass {header['version']}"
+    slurm = ask(["sinfo", "--version"], {}) if with_slurm else None
+    if slurm:
+        found["slurm"] = slurm.strip()
+    return found

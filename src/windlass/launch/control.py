@@ -1,0 +1,38 @@
+"""Changes what waits in the queue: ends jobs, and says how many of an array may run at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.launch._shell import Answer, ask
+
+_PATIENCE_S = 60.0
+
+
+def send_cancel(jobs: Sequence[str], *, only_waiting: bool) -> str | None:
+    """End these jobs, arrays or tasks and no others; None, or what went wrong.
+
+    With `only_waiting`, tasks that have started in the meantime go on. A job that has ended already is no error.
+    """
+    if not jobs:
+        return None
+    state = ["--state=PENDING"] if only_waiting else []
+    answer = ask(["scancel", *state, *jobs], _PATIENCE_S)
+    return None if answer.ok or _all_ended(answer) else _what_went_wrong(answer)
+
+
+def send_throttle(array: int, limit: int) -> str | None:
+    """Let `limit` tasks of the array run at a time, 0 for any number; None, or what went wrong."""
+    answer = ask(["scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={limit}"], _PATIENCE_S)
+    return None if answer.ok else _what_went_wrong(answer)
+
+
+def _all_ended(answer: Answer) -> bool:
+    lines = [line for line in answer.errors.splitlines() if line.strip()]
+    ended = ("Invalid job id", "already completing or completed")
+    return bool(lines) and all(any(text in line for text in ended) for line in lines)
+
+
+def _what_went_wrong(answer: Answer) -> str:
+    lines = [line.removeprefix("scancel: error: ").strip() for line in answer.errors.splitlines() if line.strip()]
+    return "; ".join(dict.fromkeys(lines)) or f"exit code {answer.code}"

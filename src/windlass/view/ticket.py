@@ -1,0 +1,112 @@
+"""A ticket for a support desk as one text."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterable
+
+from windlass.collect.jobview import JobView
+from windlass.collect.ticket import Ticket, TrialFacts
+from windlass.slurm.reasons import explain_reason
+from windlass.slurm.states import JobState
+from windlass.view.progress import render_duration
+from windlass.view.story import render_attempts
+
+
+def render_ticket(ticket: Ticket) -> str:
+    """Sections with a heading each; what is not known is left out."""
+    parts = [
+        ("What happened", _what(ticket)),
+        ("Where and when", _where(ticket.job)),
+        ("What was tried", [] if ticket.trial is None else render_attempts(ticket.trial.attempts, {})),
+        ("Traceback", ticket.trial.traceback.splitlines() if ticket.trial is not None else []),
+        ("Its last lines", ticket.trial.output.splitlines() if ticket.trial is not None else []),
+        (f"Slurm's log ({ticket.log_file})", ticket.log.splitlines()),
+        ("To see it again", _reproduce(ticket)),
+        ("What the job asked for", [f"{key}: {_plain(value)}" for key, value in ticket.request.items()]),
+        ("Batch script", ticket.script.splitlines()),
+        ("Versions and place", _place(ticket)),
+    ]
+    lines = []
+    for heading, body in parts:
+        if body:
+            lines += [heading, *("  " + line for line in body), ""]
+    return "\n".join(lines)
+
+
+def _what(ticket: Ticket) -> list[str]:
+    lines = []
+    trial, job = ticket.trial, ticket.job
+    if trial is not None:
+        lines.append(f"trial {trial.number} ({trial.id}) of the study {ticket.study}: {_ending(trial)}")
+        if trial.traceback:
+            lines.append(f"error: {trial.traceback.splitlines()[-1]}")
+    if job is not None:
+        lines.append(f"job {job.name}: {_job_ending(job)}")
+    return lines
+
+
+def _ending(trial: TrialFacts) -> str:
+    if not trial.attempts:
+        return "it has not started"
+    end = trial.attempts[-1].end
+    if end is None:
+        return "it runs, or its agent ended without a word"
+    text = str(end.get("cause", "?"))
+    if end.get("sig"):
+        text += f", signal {end['sig']}"
+    elif end.get("code") is not None:
+        text += f", exit code {end['code']}"
+    return text + (f" ({end['note']})" if end.get("note") else "")
+
+
+def _job_ending(job: JobView) -> str:
+    text = f"{job.state.value}" + (f" (Slurm: {job.word})" if job.word else "")
+    if job.exit_code is not None:
+        text += f", exit code {job.exit_code}"
+    if job.signal:
+        text += f", signal {job.signal}"
+    reason = explain_reason(job.reason)
+    return f"{text}; {reason}" if reason and job.state is JobState.WAITING else text
+
+
+def _where(job: JobView | None) -> list[str]:
+    if job is None:
+        return []
+    own = f" (own number {job.id})" if job.id is not None and job.id != job.array else ""
+    lines = [f"job number: {job.name}{own}", f"node: {job.node or 'none yet'}"]
+    if job.start is not None:
+        lines.append(f"{'expected ' if job.state is JobState.WAITING else ''}start: {_moment(job.start)}")
+    if job.end is not None:
+        lines.append(f"end: {_moment(job.end)}")
+    if job.elapsed_s is not None:
+        lines.append(f"elapsed: {render_duration(job.elapsed_s)}")
+    if job.max_rss_mb is not None:
+        lines.append(f"most memory: {job.max_rss_mb:.0f} MB")
+    return lines
+
+
+def _reproduce(ticket: Ticket) -> list[str]:
+    if ticket.trial is None:
+        return []
+    lines = [f"cd {shlex.quote(ticket.workdir)}", ticket.trial.command]
+    if ticket.variables:
+        lines.append(f"# the study sets these variables: {', '.join(ticket.variables)}")
+    return lines
+
+
+def _place(ticket: Ticket) -> Iterable[str]:
+    lines = [f"{name}: {text}" for name, text in ticket.versions.items()]
+    if ticket.site:
+        lines.append(f"site: {ticket.site}")
+    return [*lines, f"folder: {ticket.folder}"]
+
+
+def _moment(t: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(t))
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
