@@ -156,9 +156,9 @@ def test_lines_of_keys_in_other_spellings() -> None:
 
 def test_the_users_own_file_goes_over_ours(sites: Path) -> None:
     own = sites / "cedar.toml"
-    own.write_text('throttle = 3\n[gpu.p100]\nshare_cpus = 4\n[defaults]\naccount = "def-me"\n')
+    own.write_text('throttle = 3\nmin_job = "00:10:00"\n[gpu.p100]\nshare_cpus = 4\n[defaults]\naccount = "def-me"\n')
     cluster = make_cluster(read_profile("cedar"))
-    assert cluster.throttle == 3 and cluster.sources["throttle"] == f"site file {own}"
+    assert cluster.throttle == 3 and cluster.min_job_s == 600 and cluster.sources["throttle"] == f"site file {own}"
     assert cluster.account_rule == "required" and cluster.sources["account_rule"] == "profile cedar (2025)"
     p100 = cluster.gpu("p100")
     assert p100 is not None and p100.share_cpus == 4 and p100.memory_mb == 12 * 1024

@@ -11,6 +11,7 @@ import pytest
 from windlass.model import Plan
 from windlass.plan.place import find_line, render_duration
 from windlass.plan.refuse import find_local_problems, find_problems, find_warnings
+from windlass.plan.refuse_request import Case, find_request_problems
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
 from windlass.site.cluster import Cluster, GpuType, Node, Partition, Qos
@@ -139,6 +140,38 @@ def test_an_account_where_one_is_wanted(tmp_path: Path) -> None:
     cluster = dataclasses.replace(CLUSTER, default_account=None, account_rule="required")
     (said,) = problems(make(tmp_path, cluster=cluster), cluster)
     assert "wants an account (yours: def-prof, rrg-lab)" in said and "`--account def-prof`" in said
+
+
+def test_accounts_that_the_site_writes_otherwise(tmp_path: Path) -> None:
+    accounts = ("def-prof_cpu", "def-prof_gpu", "lab_gpu")
+    cluster = dataclasses.replace(CLUSTER, accounts=accounts, default_account=None)
+    for name in ("def-prof", "Def-Prof_gpu", "lab"):
+        assert problems(make(tmp_path, f"slurm: {{account: {name}}}\n", cluster=cluster), cluster) == []
+    (said,) = problems(make(tmp_path, "slurm: {account: def-pro}\n", cluster=cluster), cluster)
+    assert "yours: def-prof, lab_gpu" in said
+
+
+def test_a_site_that_chooses_the_partition_itself(tmp_path: Path) -> None:
+    cluster = dataclasses.replace(CLUSTER, name_partition=False)
+    plan = make(tmp_path, cluster=cluster)
+
+    def said(time_s: int) -> list[str]:
+        assert plan.request is not None
+        case = Case(plan, dataclasses.replace(plan.request, time_s=time_s), cluster)
+        return [problem.render() for problem in find_request_problems(case)]
+
+    assert said(3 * 86400) == []
+    up = tuple(partition for partition in CLUSTER.partitions if partition.up)
+    cluster = dataclasses.replace(cluster, partitions=up)
+    assert "testcluster allows 7d" in said(8 * 86400)[0]
+
+
+def test_types_where_there_are_none(tmp_path: Path) -> None:
+    nodes = (Node("n", 8, 8000, {"": 4}, partitions=("debug",)),)
+    cluster = dataclasses.replace(CLUSTER, nodes=nodes, gpus=(GpuType("", 4, 4),))
+    (said,) = problems(make(tmp_path, "needs: {gpus: 1, gpu_type: a100}\n", cluster=cluster), cluster)
+    assert "leave the type out" in said
+    assert problems(make(tmp_path, "needs: {gpus: 4}\n", cluster=cluster), cluster) == []
 
 
 def test_more_jobs_than_one_may_have(tmp_path: Path) -> None:

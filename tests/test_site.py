@@ -24,6 +24,7 @@ from windlass.view.site import WIDTH, render_cluster, render_node_counts, render
 
 DATA = Path(__file__).parent / "data/slurm"
 VERSIONS = ("22.05.8", "24.11.5")
+ALL_VERSIONS = (*VERSIONS, "24.11.5-database")
 
 # Prints what was recorded, and writes down what it was asked. `down` and `forbid` say what does not answer.
 FAKE = """#!/bin/sh
@@ -103,10 +104,10 @@ def live_of(version: str) -> Live:
 # Recorded answers of real clusters
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_partitions_and_limits(version: str) -> None:
     live = live_of(version)
-    assert live.version == version and live.max_array_size == 1001
+    assert live.version == version.removesuffix("-database") and live.max_array_size == 1001
     debug, short, long, a100, down = live.partitions
     assert debug.is_default and debug.max_time_s == 1800 and debug.default_time_s == 600
     assert debug.nodes == ("node1", "node2", "node3", "node4") and debug.default_memory_per_cpu_mb == 500
@@ -131,7 +132,7 @@ def test_a_node_that_does_not_answer(version: str) -> None:
     assert down.states == ("down", "not_responding") and not down.usable and down.reason.startswith("Not responding [")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_nodes_are_counted_as_sinfo_counts_them(version: str) -> None:
     live = live_of(version)
     listed = {line.split()[0].rstrip("*"): line.split()[3] for line in read(version, "sinfo.txt").splitlines()[1:]}
@@ -142,10 +143,38 @@ def test_nodes_are_counted_as_sinfo_counts_them(version: str) -> None:
     assert counted == listed
 
 
-def test_accounts_and_qos() -> None:
-    live = live_of("22.05.8")
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_gpus_in_use_are_the_same_however_the_cluster_keeps_account(version: str) -> None:
+    used = [node.gpus_used for node in live_of(version).nodes]
+    assert used == [{"p100": 2}, {"v100l": 2}, {}, {"p100": 2, "a100": 1}]
+    undetailed = re.sub(r"(?m)^   (GresUsed|GresDrain)=.*\n", "", read(version, "node.txt"))
+    tracked = version != "24.11.5"
+    assert [node.gpus_used for node in parse_nodes(undetailed)] == (used if tracked else [{}] * 4)
+
+
+def test_a_node_drained_while_idle() -> None:
+    node = live_of("24.11.5-database").nodes[2]
+    assert node.states == ("idle", "drain") and not node.usable and node.reason.startswith("being moved [")
+
+
+@pytest.mark.parametrize("version", ["22.05.8", "24.11.5-database"])
+def test_accounts_and_qos(version: str) -> None:
+    live = live_of(version)
     assert live.accounts == ("def-prof", "rrg-lab") and live.default_account == "def-prof" and live.accounting
     assert live.qos == (Qos("normal"), Qos("onegpu", max_gpus_per_job=1), Qos("short", max_time_s=3600.0))
+
+
+def test_a_default_account_of_another_cluster_is_none_here() -> None:
+    found = parse_user("lab|here|class||normal|normal|\nlab|there|lab||normal|normal|\n", "", "here")
+    assert found["accounts"] == ("class",) and found["default_account"] is None
+
+
+def test_a_node_that_went_down_with_a_job_on_it_is_not_in_use() -> None:
+    nodes = [
+        Node("a", 8, 8000, states=states)
+        for states in (("down", "completing"), ("idle", "completing"), ("idle", "maint"))
+    ]
+    assert render_node_counts(nodes) == "1/0/2/3"
 
 
 def test_a_cluster_without_accounting() -> None:

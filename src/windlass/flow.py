@@ -145,8 +145,10 @@ def study_is_under_way(paths: StudyPaths) -> bool:
     register = register_file.read()
     if not register.todo and not register.held:
         return False
+    submissions = read_submissions(paths)
     queue = read_queue(paths.queue, ask)
-    if queue is None or count_present(read_submissions(paths), queue):
+    newest = max((submission.time for submission in submissions), default=0.0)
+    if queue is None or queue.asked <= newest or count_present(submissions, queue):
         return True
     recovered = recover(paths, register_file)
     register = register_file.read()

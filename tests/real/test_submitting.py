@@ -151,7 +151,7 @@ def test_what_slurm_would_refuse_is_refused_before_anything_is_written(cluster_p
         project, 4, 0.2, "needs: {gpus: 1, gpu_type: h100, time: 400h}\nslurm: {account: nobody, qos: none}\n"
     )
     done = project.run("run", code=2)
-    for word in ("h100", "p100", "nobody", "rrg-lab", "none", "400"):
+    for word in ("h100", "p100", "nobody", "rrg-lab", "none", "16d16h"):
         assert word in done.stderr, f"{word}\n{done.stderr}"
     assert done.stderr.count("error:") >= 4, "all at once"
     assert not (project.folder / ".windlass").exists(), "nothing half done"

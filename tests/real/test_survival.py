@@ -176,10 +176,11 @@ def test_the_shared_folder_is_full(cluster_project: Project, slurm: Cluster) -> 
         project.run("run", "--folder", "disk")
         wait_for(lambda: begun(records) >= 3)
         filler = disk / "filler"
-        with open(filler, "wb") as file, pytest.raises(OSError):
+        descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
+        with pytest.raises(OSError):
             while True:
-                file.write(b"x" * 4096)
-                file.flush()
+                os.write(descriptor, b"x" * 4096)
+        os.close(descriptor)
         wait_until_idle(slurm)
         filler.unlink()
         counts = project.json("status", "--folder", "disk", "--json")["counts"]

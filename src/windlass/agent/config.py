@@ -81,6 +81,7 @@ def trial_environment(config: AgentConfig, folder: str, agent_zip: str, agent: s
     )
     # Without a display a window cannot block a trial that nobody watches.
     env.pop("DISPLAY", None)
+    env.pop("WINDLASS_SUBMISSION", None)  # of the sbatch that brought us here
     python_path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = python_path + os.pathsep + agent_zip if python_path else agent_zip
     env.update(config.env)

@@ -26,6 +26,7 @@ VERBS = {
     "explain": "Say what happened to a trial, or why it does not run.",
     "history": "Show what was submitted and what became of it.",
     "ticket": "Write down all that a support desk asks about a trial or a job.",
+    "shell": "Get an interactive job with a study's needs.",
     "site": "Show what is known of the cluster, and where each fact came from.",
     "gpus": "Show GPUs in use and free, by type and by node.",
     "lint": "Check a batch script of your own for what Slurm ignores or breaks on.",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -44,8 +46,14 @@ def command(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Show a trial's stdout and stderr, also while it runs. Without a trial: of all, with their numbers in front."""
+    """Show a trial's stdout and stderr, also while it runs. Without a trial: of all, with their numbers in front.
+
+    A job's number, as 123_4, shows what the scheduler kept of that job's own output.
+    """
     paths = find_study(study, folder)
+    if trial is not None and re.fullmatch(r"\d+_\d+", trial):
+        _show_job(paths, trial)
+        return
     register = RegisterFile(paths.claims, "reader").read()
     if as_json:
         if follow or (trial is None and not failed):
@@ -59,6 +67,16 @@ def command(
     else:
         number = find_trials([trial], paths, register.count)[0]
         _show_one(paths, number, follow, lines)
+
+
+def _show_job(paths: StudyPaths, job: str) -> None:
+    path = os.path.join(paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job}.out")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        raise input_error(f"there is no {path}", "windlass status shows the study's jobs") from None
+    print(text.rstrip() or f"{path} is empty: the agent had nothing to say; its trials' output is in `windlass logs`")
 
 
 def _record(paths: StudyPaths, number: int) -> TrialRecord | None:

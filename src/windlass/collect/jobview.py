@@ -111,11 +111,11 @@ def view_jobs(
         for task in range(submission.agents):
             agent_record = last_agents.get((submission.id, task))
             row = _row_of(queue, array, task, began=agent_record is not None)
-            if row is not None and is_ours(row, submission):
-                yield _with_agent(_from_row(submission, array, task, row), agent_record)
-                continue
             record = None if array is None else found.of(array, task, submission)
-            if record is not None:
+            if row is not None and is_ours(row, submission):
+                job = _with_agent(_from_row(submission, array, task, row), agent_record)
+                yield _with_ending(job, record)
+            elif record is not None:
                 yield _with_agent(_from_record(submission, task, record), agent_record)
             else:
                 yield _with_agent(_from_journal(submission, array, task, agent_record), agent_record)
@@ -148,6 +148,13 @@ def _with_agent(job: JobView, agent: AgentRecord | None) -> JobView:
     if agent is None:
         return job
     return replace(job, agent=agent.id, agent_ended=agent.ended, agent_reason=agent.reason)
+
+
+def _with_ending(job: JobView, record: JobRecord | None) -> JobView:
+    """With what only accounting tells of a job that is over."""
+    if record is None or record.state is not job.state or job.state not in ENDED:
+        return job
+    return replace(job, exit_code=record.exit_code, signal=record.signal or None, max_rss_mb=record.max_rss_mb)
 
 
 def _from_row(submission: Submission, array: int | None, task: int, row: QueueRow) -> JobView:

@@ -51,7 +51,7 @@ def render_script(
             problems.append(Problem(f"--{name}={_text(value)!r}: {error}", "leave the line break out"))
     if problems:
         raise InputError(problems)
-    words = [python, agent, folder, "--job", submission]
+    words = [python, "-I", agent, folder, "--job", submission]
     lines += ["", "# One agent: it takes trials until none is left."]
     lines += [f"exec {shlex.join(words)}", ""]
     return "\n".join(lines)

@@ -26,7 +26,9 @@ class Case:
         self.qos = self._said("qos", request.qos)
         named = self._said("partition", request.partition)
         self.partition_names = tuple(name.strip() for name in named.split(",")) if named else ()
-        known = [cluster.partition(name) for name in self.partition_names or (None,)]
+        # Where the site chooses the partition itself, its default one tells nothing.
+        names = self.partition_names or ((None,) if cluster.name_partition else ())
+        known = [cluster.partition(name) for name in names]
         self.partitions: tuple[Partition, ...] = tuple(partition for partition in known if partition is not None)
 
     def _said(self, name: str, value: str | None) -> str | None:
@@ -114,8 +116,21 @@ def _may_use(partition: Partition, account: str | None) -> bool:
     if account is None:
         return True
     return account not in partition.deny_accounts and (
-        not partition.allow_accounts or account in partition.allow_accounts
+        not partition.allow_accounts or _is_among(account, partition.allow_accounts)
     )
+
+
+def _is_among(account: str, accounts: Iterable[str]) -> bool:
+    """Slurm does not tell case apart, and some sites add _cpu or _gpu to what users write."""
+    wanted = account.lower()
+    return any(name.lower() in (wanted, f"{wanted}_cpu", f"{wanted}_gpu") for name in accounts)
+
+
+def _as_written(accounts: tuple[str, ...]) -> tuple[str, ...]:
+    """Accounts as users write them: def-prof where the scheduler has def-prof_cpu and def-prof_gpu."""
+    pairs = {name.removesuffix("_cpu") for name in accounts if name.removesuffix("_cpu") + "_gpu" in accounts}
+    bare = (next((pair for pair in pairs if name in (f"{pair}_cpu", f"{pair}_gpu")), name) for name in accounts)
+    return tuple(dict.fromkeys(bare))
 
 
 def _time(case: Case) -> Iterator[Problem]:
@@ -123,8 +138,8 @@ def _time(case: Case) -> Iterator[Problem]:
     by_partition = [partition.max_time_s for partition in case.partitions]
     if by_partition and None not in by_partition:
         limits.append((max(limit for limit in by_partition if limit is not None), case.where))
-    elif not by_partition and case.cluster.max_time_s is not None:
-        limits.append((case.cluster.max_time_s, case.cluster.name))
+    elif not by_partition and (longest_s := _longest_s(case.cluster)) is not None:
+        limits.append((longest_s, case.cluster.name))
     qos = next((qos for qos in case.cluster.qos if qos.name == case.qos), None)
     if qos is not None and qos.max_time_s is not None:
         limits.append((qos.max_time_s, f"QOS {qos.name}"))
@@ -141,6 +156,14 @@ def _time(case: Case) -> Iterator[Problem]:
             )
 
 
+def _longest_s(cluster: Cluster) -> float | None:
+    """The longest job that any partition takes; what the site says of all jobs where partitions are not known."""
+    every = [partition.max_time_s for partition in cluster.partitions if partition.up]
+    if not every:
+        return cluster.max_time_s
+    return None if None in every else max(limit for limit in every if limit is not None)
+
+
 def _gpu_type(case: Case) -> Iterator[Problem]:
     request, cluster = case.request, case.cluster
     if not request.gpus or not request.gpu_type or not cluster.gpus:
@@ -152,6 +175,7 @@ def _gpu_type(case: Case) -> Iterator[Problem]:
             "gpu_type",
             f"{cluster.name} has no GPUs of type {request.gpu_type!r}; there are: {_list_gpus(cluster.gpus)}",
             closest(request.gpu_type, names) or (names[0] if names else ""),
+            "" if names else "leave the type out",
         )
         return
     need_mb = _value(case.plan, "gpu_memory_mb")
@@ -274,28 +298,27 @@ def _nodes(case: Case) -> Iterator[Problem]:
 
 def _account(case: Case) -> Iterator[Problem]:
     cluster, account = case.cluster, case.account
-    mine = ", ".join(cluster.accounts)
+    accounts = _as_written(cluster.accounts)
+    mine = ", ".join(accounts)
     if account is None:
         if cluster.account_rule == "required" and not cluster.default_account:
-            value = cluster.accounts[0] if cluster.accounts else "def-PROFESSOR"
             which = f"yours: {mine}" if mine else "`sshare -U` lists yours"
+            value = accounts[0] if accounts else "def-PROFESSOR"
             yield case.problem("account", f"{cluster.name} wants an account ({which})", value)
         return
-    if cluster.accounts and account not in cluster.accounts:
-        yield case.problem(
-            "account", f"you have no account {account!r} here; yours: {mine}",
-            closest(account, cluster.accounts) or cluster.default_account or cluster.accounts[0],
-        )  # fmt: skip
-    elif case.partitions and not any(_may_use(partition, account) for partition in case.partitions):
-        allowed = case.partitions[0].allow_accounts
-        usable = [name for name in cluster.accounts if name in allowed]
+    if accounts and not _is_among(account, cluster.accounts):
         yield case.problem(
             "account",
-            f"{case.where} does not take jobs of account {account}"
-            + (f"; it takes those of: {', '.join(allowed)}" if allowed else ""),
-            usable[0] if usable else "",
-            "" if usable else f"`--partition {_best_partition(case)}`" if _best_partition(case) else "",
+            f"you have no account {account!r} here; yours: {mine}",
+            closest(account, accounts) or cluster.default_account or accounts[0],
         )
+    elif case.partitions and not any(_may_use(partition, account) for partition in case.partitions):
+        allowed = case.partitions[0].allow_accounts
+        usable = next((name for name in accounts if _is_among(name, allowed)), "")
+        other = "" if usable else _best_partition(case)
+        taken = f"; it takes those of: {', '.join(allowed)}" if allowed else ""
+        message = f"{case.where} does not take jobs of account {account}{taken}"
+        yield case.problem("account", message, usable, f"`--partition {other}`" if other else "")
 
 
 def _qos(case: Case) -> Iterator[Problem]:
@@ -351,7 +374,10 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def _list_gpus(gpus: Iterable[GpuType]) -> str:
-    return ", ".join(gpu.name + (f" ({gpu.memory_mb / 1024:.0f} GB)" if gpu.memory_mb else "") for gpu in gpus)
+    return ", ".join(
+        (gpu.name or "GPUs without a type") + (f" ({gpu.memory_mb / 1024:.0f} GB)" if gpu.memory_mb else "")
+        for gpu in gpus
+    )
 
 
 def _say_gpus(request: Request) -> str:

@@ -11,6 +11,9 @@ from windlass.model import Plan, Request, Submitted, Trial
 from windlass.view.progress import render_duration
 
 
+_OF_JOBS = ("patience_s", "nodes", "mail_type")  # settings that mean nothing without a scheduler
+
+
 def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
     """Stable keys: study, folder, trials, agents, slots, request, settings, examples."""
     return {
@@ -64,8 +67,11 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     if study.metric:
         lines.append(f"metric     {study.metric.name} ({study.metric.goal})")
     lines.append("settings")
-    width = max(len(key) for key in plan.settings)
-    lines += [f"  {key:<{width}}  {_value(one.value):<12} from {one.source}" for key, one in plan.settings.items()]
+    shown = {key: one for key, one in plan.settings.items() if one.source != "default" or one.value not in (None, {})}
+    if plan.request is None:
+        shown = {key: one for key, one in shown.items() if one.source != "default" or key not in _OF_JOBS}
+    width = max(len(key) for key in shown)
+    lines += [f"  {key:<{width}}  {_value(one.value):<12} from {one.source}" for key, one in shown.items()]
     lines.append("first trials" if plan.trial_count > len(examples) else "trials")
     for trial in examples:
         lines += [f"  {trial.id}  {shlex.join(words)}" for _, words in trial.stages]

@@ -1,0 +1,76 @@
+"""windlass shell: an interactive job with a study's needs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any
+
+import click
+
+from windlass.cli.options import CommandWithWords, study_options
+from windlass.cli.request import Asked, read_request, warn
+from windlass.errors import SchedulerError, input_error
+from windlass.launch.interactive import SHELL_NAME, render_salloc
+from windlass.slurm.ask import ask
+from windlass.slurm.rows import QUEUE_ENV, parse_queue, queue_words
+from windlass.slurm.states import ENDED
+from windlass.spec import find_study_file
+from windlass.view.progress import render_duration
+
+
+@click.command(cls=CommandWithWords)
+@study_options
+@click.option("--site", metavar="NAME", help="The cluster's profile (default: found out).")
+@click.option("--dry-run", is_flag=True, help="Only print the command.")
+@click.option("--force", is_flag=True, help="Also where an interactive job of yours is there already.")
+@click.pass_context
+def command(ctx: click.Context, /, dry_run: bool, force: bool, **options: Any) -> None:
+    """Get an interactive job with the study's needs, for looking around and for finding errors.
+
+    It lasts as long as the site allows such jobs by default (often an hour); --time asks for another time. Words after
+    -- are executed there instead of a shell. It holds what it was given until it ends: leave it with `exit`, and use
+    `windlass run` for the work itself.
+    """
+    program = ctx.meta["words"] or (os.environ.get("SHELL") or "/bin/bash", "-l")
+    has_study = options["study"] or options["configs"] or find_study_file(os.getcwd())
+    # Without a study, flags alone say what the job needs.
+    asked = read_request(() if has_study else ("true",), {**options, "on": "slurm"})
+    time_s = choose_time_s(asked)
+    assert asked.plan.terms is not None
+    words = render_salloc(asked.plan.terms.request, time_s, program)
+    if dry_run:
+        print(shlex.join(words))
+        return
+    if not asked.asked_scheduler:
+        raise input_error("there is no Slurm here", "--dry-run prints the command")
+    if not force:
+        _refuse_second()
+    warn(asked.plan.warnings)
+    click.echo(f"an interactive job of at most {render_duration(time_s)}; `exit` ends it", err=True)
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        raise SchedulerError(f"{words[0]}: {error.strerror}") from error
+
+
+def choose_time_s(asked: Asked) -> float:
+    """What the user asks for here; otherwise the study's time, but no more than the site's interactive jobs get."""
+    said = asked.plan.settings["time_s"]
+    if said.value is not None and said.source == "command line":
+        return float(said.value)
+    assert asked.cluster is not None and asked.plan.terms is not None
+    return min(asked.plan.terms.request.time_s, asked.cluster.shell_time_s)
+
+
+def _refuse_second() -> None:
+    text = ask(queue_words(), QUEUE_ENV)
+    if text is None:
+        raise SchedulerError("the scheduler does not answer (squeue)\n  hint: try again later")
+    for row in parse_queue(text):
+        if row.name == SHELL_NAME and row.state not in ENDED:
+            where = f"on {row.node}" if row.node else "waiting"
+            raise input_error(
+                f"you have an interactive job already: {row.id}, {where}",
+                f"`scancel {row.id}` ends it; --force asks for another one all the same",
+            )

@@ -1,0 +1,20 @@
+#!/usr/bin/zsh
+#SBATCH --job-name=project-cartpole
+#SBATCH --account=def-prof
+#SBATCH --partition=c18g
+#SBATCH --cpus-per-task=6
+#SBATCH --mem-per-cpu=1667M
+#SBATCH --gres=gpu:volta:1
+#SBATCH --time=0-03:00:00
+#SBATCH --array=0-24%5
+#SBATCH --output=/scratch/me/project/hpc_outputs/cartpole_%A_%a.out
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --comment=windlass:ID
+#SBATCH --chdir=/home/me/project
+#SBATCH --mail-user=me@example.org
+#SBATCH --mail-type=END,FAIL
+#SBATCH --exclude=node[3-5]
+
+# One agent: it takes trials until none is left.
+exec /usr/bin/python3 -I /scratch/me/project/cartpole/agent.pyz /scratch/me/project/cartpole --job ID

@@ -1,0 +1,119 @@
+"""What is refused before the queue would really have failed or waited for ever; what is not refused is taken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from scripts.slurm import Cluster as RealCluster
+
+from tests.conftest import wait_for
+from windlass.launch.script import render_script
+from windlass.model import Plan
+from windlass.plan.refuse import find_problems, find_warnings
+from windlass.plan.settings import resolve_settings
+from windlass.plan.slurm import plan_slurm
+from windlass.site.cluster import Cluster
+from windlass.site.discover import fetch_cluster
+from windlass.site.here import Here, fetch_here
+from windlass.spec import load_study
+
+STUDY = "command: python train.py --lr {lr}\nparameters: {lr: [1, 2, 3, 4]}\n"
+
+
+@pytest.fixture
+def cluster(slurm: RealCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for name, value in slurm.env.items():
+        monkeypatch.setenv(name, value)
+    for folder in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(folder, str(tmp_path / folder))
+    return fetch_cluster()
+
+
+def make(tmp_path: Path, extra: str, cluster: Cluster) -> Plan:
+    file = tmp_path / "study.yaml"
+    file.write_text(STUDY + extra)
+    study = load_study(str(file))
+    settings = resolve_settings({}, study.said, cluster.said, "")
+    return plan_slurm(study, 4, settings, cluster, str(tmp_path / "out"))
+
+
+def send(slurm: RealCluster, plan: Plan, folder: Path) -> tuple[bool, str]:
+    """Whether sbatch takes the plan, and why the job then waits: for its time to begin, or for what will never be."""
+    assert plan.request is not None
+    text = render_script(
+        plan.request, agents=plan.agents, output=f"{folder}/%A_%a.out", comment="windlass:s", python="/bin/true",
+        agent="x", folder=str(folder), submission="s", chdir=str(folder),
+    )  # fmt: skip
+    done = subprocess.run(
+        ["sbatch", "--parsable", "--begin=now+1hour"],
+        input=text, env={**os.environ, **slurm.env}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        return False, done.stderr
+    number = done.stdout.strip()
+
+    def reason() -> str:
+        said = slurm.run("squeue", "-h", "-o", "%r", "-j", number).strip()
+        return "" if said == "None" else said  # nobody has looked at the job yet
+
+    why = wait_for(reason)
+    slurm.run("scancel", number)
+    return True, why
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "needs: {gpus: 1, gpu_type: h100}\n",
+        "needs: {gpus: 5, gpu_type: a100}\n",
+        "needs: {gpus: 1, gpu_type: p100}\nslurm: {partition: a100}\n",
+        "needs: {cpus: 9}\nslots: 1\n",
+        "needs: {memory: 9000M, cpus: 1}\nslots: 1\n",
+        "slurm: {partition: nosuch}\n",
+        "slurm: {partition: down}\n",
+        "slurm: {account: nosuch}\n",
+        "slurm: {partition: a100, account: rrg-lab}\n",
+        "slurm: {qos: nosuch}\n",
+        "slurm: {qos: onegpu}\nneeds: {gpus: 2, gpu_type: a100}\n",
+        "slurm: {qos: short, partition: long}\nneeds: {time: 2h}\n",
+        "slurm: {nodes: 5, agents: 1}\n",
+        "slurm: {options: {contraint: x}}\n",
+        "needs: {time: 2h}\n",
+    ],
+)
+def test_refused_and_rightly_so(slurm: RealCluster, cluster: Cluster, tmp_path: Path, extra: str) -> None:
+    plan = make(tmp_path, extra, cluster)
+    assert find_problems(plan, cluster, Here())
+    taken, why = send(slurm, plan, tmp_path)
+    assert not taken or why != "BeginTime"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "",
+        "needs: {gpus: 4, gpu_type: a100, cpus: 8, memory: 8000M, time: 30m}\n",
+        "needs: {gpus: 2, gpu_type: p100, time: 3h}\nslurm: {partition: short}\n",
+        "slurm: {partition: a100, account: def-prof, qos: normal}\nneeds: {gpus: 1, time: 1d}\n",
+        "slurm: {qos: onegpu}\nneeds: {gpus: 1, gpu_type: v100l}\n",
+        "slurm: {nodes: 3, agents: 1, partition: long}\nneeds: {time: 7d}\n",
+        "slurm: {partition: 'debug,short', account: rrg-lab}\nneeds: {time: 2h}\n",
+    ],
+)
+def test_not_refused_and_taken(slurm: RealCluster, cluster: Cluster, tmp_path: Path, extra: str) -> None:
+    plan = make(tmp_path, extra, cluster)
+    assert [problem.render() for problem in find_problems(plan, cluster, Here())] == []
+    taken, why = send(slurm, plan, tmp_path)
+    assert taken, why
+    assert why == "BeginTime"
+
+
+def test_nodes_that_are_this_very_host(cluster: Cluster, tmp_path: Path) -> None:
+    plan = make(tmp_path, "", cluster)
+    here = fetch_here(cluster, os.environ, ("/dev/shm/x", "/tmp/x"))
+    assert here.nodes_are_here
+    assert find_problems(plan, cluster, here) == []
+    assert find_warnings(plan, cluster, here) == []
