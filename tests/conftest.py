@@ -23,6 +23,7 @@ class Project:
             key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))
         }
         self.env["XDG_CONFIG_HOME"] = str(folder / "config")
+        self.env["XDG_CACHE_HOME"] = str(folder / "cache")
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name

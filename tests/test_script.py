@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,7 +77,7 @@ def test_everything_in_its_order() -> None:
         "#SBATCH --signal=B:USR1@60\n"
         "\n"
         "# One agent: it takes trials until none is left.\n"
-        "exec /usr/bin/python3 /scratch/packing/agent.pyz /scratch/packing --job s1\n"
+        "exec /usr/bin/python3 -I /scratch/packing/agent.pyz /scratch/packing --job s1\n"
     )
 
 
@@ -138,15 +142,17 @@ def test_a_line_break_is_refused_and_all_are_named() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "sh"])
-def test_the_shells_read_it_as_meant(shell: str) -> None:
+def test_the_shells_read_it_as_meant(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not here")
-    text = script(folder=AWKWARD, agent=AWKWARD + "/agent.pyz", python="/usr/bin/printf", submission="s 1")
+    agent = tmp_path / AWKWARD.replace("/", "_") / "agent.py"
+    agent.parent.mkdir()
+    agent.write_text("import json, sys\nprint(json.dumps(sys.argv))\n")
+    text = script(folder=AWKWARD, agent=str(agent), python=sys.executable, submission="s 1")
     assert subprocess.run([shell, "-n"], input=text, text=True, capture_output=True, check=False).returncode == 0
-    # printf takes the agent's path for its format; what it cannot read as one ends it, so it gets a plain one.
-    plain = script(agent="[%s]", folder=AWKWARD, python="/usr/bin/printf", submission="s 1")
-    said = subprocess.run([shell], input=plain, text=True, capture_output=True, check=True).stdout
-    assert said == f"[{AWKWARD}][--job][s 1]"
+    said = subprocess.run([shell], input=text, text=True, capture_output=True, check=True, cwd=tmp_path).stdout
+    assert json.loads(said) == [str(agent), AWKWARD, "--job", "s 1"]
+    assert os.listdir(tmp_path) == [agent.parent.name]
 
 
 def test_a_dozen_lines_or_so() -> None:

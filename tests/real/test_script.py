@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,8 @@ def script(folder: Path, request: Request = REQUEST, **changes: Any) -> str:
         "agents": 1,
         "output": f"{render_pattern(str(folder))}/log_%A_%a.out",
         "comment": "windlass:s1",
-        "python": "/usr/bin/printf",
-        "agent": "[%s]",
+        "python": sys.executable,
+        "agent": str(folder / "agent.py"),
         "folder": str(folder),
         "submission": "s1",
         "chdir": str(folder),
@@ -64,11 +66,12 @@ def test_awkward_values_arrive(slurm: Cluster, tmp_path: Path, text: str) -> Non
 def test_awkward_folders_work(slurm: Cluster, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
+    (folder / "agent.py").write_text("import json, os, sys\nprint(json.dumps([os.getcwd(), *sys.argv[1:]]))\n")
     number = send(slurm, script(folder))
     log = folder / f"log_{number}_0.out"
     wait_for(lambda: "JobState=COMPLETED" in slurm.run("scontrol", "show", "job", number))
-    assert log.read_text() == f"[{folder}][--job][s1]"
-    assert os.listdir(folder) == [log.name]
+    assert json.loads(log.read_text()) == [str(folder), str(folder), "--job", "s1"]
+    assert sorted(os.listdir(folder)) == ["agent.py", log.name]
 
 
 def test_the_request_is_what_is_asked_for(slurm: Cluster, tmp_path: Path) -> None:

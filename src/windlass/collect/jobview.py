@@ -12,6 +12,7 @@ from windlass.slurm.rows import Queue, QueueRow
 from windlass.slurm.states import ENDED, JobState
 
 _EARLIER_S = 300.0  # a job of this number that was submitted so long before ours is another one
+_CLOCKS_S = 5.0  # how far clocks of one cluster may be apart
 LIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.ENDING})
 
 
@@ -147,7 +148,10 @@ class _Records:
 def _with_agent(job: JobView, agent: AgentRecord | None) -> JobView:
     if agent is None:
         return job
-    return replace(job, agent=agent.id, agent_ended=agent.ended, agent_reason=agent.reason)
+    # The scheduler's word may be some seconds old: a job ends right after its agent.
+    is_ending = job.state is JobState.RUNNING and agent.ended and agent.start > (job.start or 0.0) - _CLOCKS_S
+    state = JobState.ENDING if is_ending else job.state
+    return replace(job, state=state, agent=agent.id, agent_ended=agent.ended, agent_reason=agent.reason)
 
 
 def _with_ending(job: JobView, record: JobRecord | None) -> JobView:

@@ -13,6 +13,7 @@ from windlass.slurm.states import JobState
 from windlass.view.progress import render_duration
 
 _SHOWN = 10
+_RECENT_S = 3.0  # an older answer is shown with its age
 _BAD = (
     JobState.FAILED,
     JobState.TIMED_OUT,
@@ -35,7 +36,8 @@ def render_clock(t: float | None, now: float | None = None) -> str:
 def render_answer(view: JobsView) -> str:
     """How old the scheduler's word is, where that has to be said; otherwise nothing."""
     if view.answered:
-        return ""
+        age_s = time.time() - (view.asked or 0.0)
+        return f"as of {render_duration(age_s)} ago" if age_s >= _RECENT_S else ""
     if view.asked is None:
         return "the scheduler does not answer"
     return f"as of {render_clock(view.asked)}; the scheduler does not answer"
@@ -55,10 +57,8 @@ def render_counts(view: JobsView) -> str:
 
 def render_jobs(view: JobsView, only: tuple[int, int | None] | None = None) -> list[str]:
     """A line for all, then those under way, those waiting (alike ones together) and those that ended badly."""
-    lines = [render_counts(view)]
     answer = render_answer(view)
-    if answer:
-        lines.append(answer)
+    lines = [render_counts(view) + (f" ({answer})" if answer else "")]
     jobs = [job for job in view.jobs if only is None or _is_meant(job, only)]
     groups = _groups(jobs, every=only is not None)
     lines += ["  " + _render_group(group) for group in groups[:_SHOWN]]
