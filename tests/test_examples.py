@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Project
 from windlass.model import Metric
 from windlass.search.trials import count_trials, iterate_trials
 from windlass.spec.load import load_study
@@ -22,6 +24,7 @@ STUDIES = {
     "quickstart/cartpole.yaml": 30,
     "wandb-sweep/sweep.yaml": 15,
     "task-file/tasks.txt": 3,
+    "packing/study.yaml": 100,
 }
 
 
@@ -113,7 +116,36 @@ class TestCartPole:
         assert max(numbers("return", "cartpole.py --lr 0.01 --steps 40 --hidden 4 --seed 1")) < 150
 
 
-@pytest.mark.parametrize("script", ["value.py", "cartpole.py"])
+class TestPacking:
+    def test_the_request_is_the_guide_s(self, project: Project) -> None:
+        """Three of twelve GB each: four a GPU, so 25 jobs of one GPU."""
+        shutil.copytree(EXAMPLES / "packing", project.folder, dirs_exist_ok=True)
+        plan = project.json("plan", "study.yaml", "--site", "cedar", "--json")
+        assert (plan["trials"], plan["slots"], plan["agents"]) == (100, 4, 25)
+        request = plan["request"]
+        assert (request["gpus"], request["gpu_type"], request["cpus"]) == ([], "p100", 4) or request["gpus"] == 1
+        text = project.run("plan", "study.yaml", "--site", "cedar").stdout
+        assert "#SBATCH --array=0-24" in text and "#SBATCH --gpus-per-node=p100:1" in text
+        assert "12288 MB on a p100, 3072 MB a trial" in text
+
+    def test_ten_trials_make_three_agents(self, project: Project) -> None:
+        """The last one has less to do, and there is none without."""
+        shutil.copytree(EXAMPLES / "packing", project.folder, dirs_exist_ok=True)
+        plan = project.json("plan", "study.yaml", "--site", "cedar", "--trials", "2", "--json")
+        assert (plan["trials"], plan["slots"], plan["agents"]) == (10, 4, 3)
+        assert "--array=0-2\n" in project.run("plan", "study.yaml", "--site", "cedar", "--trials", "2").stdout
+
+    def test_large_steps_and_enough_units_win(self) -> None:
+        packing = EXAMPLES / "packing"
+        errors = {}
+        for lr, hidden in ((0.01, 2), (0.01, 16), (0.3, 16)):
+            words = f"train.py --plain --seed 1 --lr {lr} --hidden {hidden}"
+            ended = python(*words.split(), folder=packing)
+            errors[lr, hidden] = float(re.findall(r"error ([\d.]+)", ended.stdout)[-1])
+        assert errors[0.3, 16] < 0.03 < errors[0.01, 16] < errors[0.01, 2]
+
+
+@pytest.mark.parametrize("script", ["value.py", "cartpole.py", "../packing/train.py"])
 def test_without_windlass_a_script_says_what_to_install(script: str) -> None:
     start = f"import runpy, sys; sys.modules['windlass'] = None; runpy.run_path('{script}', run_name='__main__')"
     ended = python("-c", start)

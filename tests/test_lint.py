@@ -227,7 +227,7 @@ def test_secrets_and_placeholders_of_the_body() -> None:
         + ASKS
         + "export WANDB_API_KEY=0123456789abcdef\npython t.py --u YOUR_NAME\n# YOUR_NAME\npython t.py swordfish1\n"
     )
-    found = lint(text, SHELL_TOKEN="swordfish1")
+    found = lint(text, SHELL_SECRET="swordfish1")
     assert [problem.line for problem in found.problems] == [5, 6, 8]
     assert "0123456789" not in str(found.problems) and "swordfish1" not in str(found.problems)
 

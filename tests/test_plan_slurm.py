@@ -49,9 +49,7 @@ def test_the_worked_example() -> None:
     assert "12288 MB on a p100" in made.slots_because
 
 
-@pytest.mark.parametrize(
-    "trials,agents", [(10, 3), (4, 1), (5, 2), (1, 1), (100, 25), (101, 26)]
-)
+@pytest.mark.parametrize("trials,agents", [(10, 3), (4, 1), (5, 2), (1, 1), (100, 25), (101, 26)])
 def test_no_agent_too_many(trials: int, agents: int) -> None:
     assert plan(trials, {}, gpus=0.25, time_s=3 * 3600.0).agents == agents
 

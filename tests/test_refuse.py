@@ -287,11 +287,11 @@ def test_looking_around(tmp_path: Path) -> None:
     cluster = dataclasses.replace(
         CLUSTER, local_scratch="/scratch-ssd/$USER", scratch="/shared/$USER", login_hosts=("*",)
     )
-    environ = {"USER": "me", "HOME": str(tmp_path), "SLURM_JOB_ID": "7", "A_TOKEN": "abcdefghij", "PATH": "/bin"}
+    environ = {"USER": "me", "HOME": str(tmp_path), "SLURM_JOB_ID": "7", "A_TOKEN": "abcdefghij12", "PATH": "/bin"}
     here = fetch_here(cluster, environ, [str(tmp_path)])
     assert (here.scratch, here.local_scratch, here.home) == ("/shared/me", "/scratch-ssd", str(tmp_path.resolve()))
-    assert here.is_login_host and here.job == "" and dict(here.secrets) == {"A_TOKEN": "abcdefghij"}
-    assert "abcdefghij" not in repr(here)
+    assert here.is_login_host and here.job == "" and dict(here.secrets) == {"A_TOKEN": "abcdefghij12"}
+    assert "abcdefghij12" not in repr(here)
     assert fetch_here(None, environ).job == "7"
 
 

@@ -52,6 +52,8 @@ def test_found_and_hidden(words: list[str], secret: str, said: str) -> None:
         ["--password", "/run/secrets/pw"],
         ["WANDB_API_KEY=$WANDB_API_KEY"],
         ["KEY_DIM=128"],
+        ["KEY=train_loss", "MASK_TOKEN=something", "export SORT_KEY=accuracy"],
+        ["--metric", "accuracy_top1"],
         ["--key", "lr"],
         ["--sha", HEX],
         ["git", "checkout", HEX],
@@ -60,12 +62,12 @@ def test_found_and_hidden(words: list[str], secret: str, said: str) -> None:
     ],
 )
 def test_no_false_alarm(words: list[str]) -> None:
-    assert find_secrets(words, {"EDITOR_KEY": "vi", "SSH_KEY": "/home/me/.ssh/id_rsa"}) == []
+    assert find_secrets(words, {"SORT_KEY": "accuracy", "EDITOR_KEY": "vi", "SSH_KEY": "/home/me/.ssh/id_rsa"}) == []
 
 
 def test_values_of_this_shell() -> None:
-    environ = {"MY_TOKEN": "correct horse", "PATH": "/usr/bin", "TOKENIZERS_PARALLELISM": "false", "A_KEY": "short"}
-    assert find_secrets(["say", "correct horse", "short"], environ) == ["the value of $MY_TOKEN"]
+    environ = {"MY_SECRET": "correct horse", "PATH": "/usr/bin", "TOKENIZERS_PARALLELISM": "false", "A_KEY": "short"}
+    assert find_secrets(["say", "correct horse", "short"], environ) == ["the value of $MY_SECRET"]
     assert mask("say correct horse, twice: correct horse; /usr/bin", environ) == "say ***, twice: ***; /usr/bin"
 
 

@@ -73,9 +73,7 @@ def train_with_torch(train: list[Point], test: list[Point], hidden: int, lr: flo
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="two moons", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description="two moons", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--lr", type=float, default=0.3, help="step size")
     parser.add_argument("--hidden", type=int, default=8, help="hidden units")
     parser.add_argument("--steps", type=int, default=150, help="steps of gradient descent")

@@ -3,9 +3,10 @@
 Every line is one JSON object with ``e`` (kind) and ``t`` (Unix time, seconds). The first line of a file is its header
 (``agent`` or ``client``) and carries ``v``, the version of the format.
 
-agent   {e,t,v,id,host,machine,boot,pid,began,slots[,job]}   an agent is there; `boot`, `pid` and `began` name the process;
-                               `job` is {id, array, task, restart, node, sub} where it is a job of Slurm's: `id` its own job
-                               number, `array` and `task` what squeue shows as array_task (task null outside arrays)
+agent   {e,t,v,id,host,machine,boot,pid,began,slots[,job]}
+                               an agent is there; `boot`, `pid` and `began` name the process; `job` is {id, array, task,
+                               restart, node, sub} where it is in a job of Slurm's: `id` its own number, `array` and
+                               `task` what squeue shows as array_task (task null outside arrays), `sub` the submission
 client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote this file
 start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
 end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,note}
@@ -15,7 +16,8 @@ note    {e,t,text[,i]}         something worth telling the user
 bye     {e,t,reason}           the agent ended in order
 cancel  {e,t,r}                the user cancelled the trials of the ranges `r` ([first, last+1] pairs)
 retry   {e,t,r}                the user put these trials back
-submit  {e,t,sub,agents,first,request}   the client is about to hand one array of `agents` agents to sbatch as submission `sub`
+submit  {e,t,sub,agents,first,request}
+                               the client is about to hand an array of so many agents to sbatch, as submission `sub`
 submitted {e,t,sub,job}        the scheduler took it as job `job`
 refused {e,t,sub,text}         the scheduler did not take it, and never will
 again   {e,t,i,n}              attempt `n` failed and the agent itself will try trial `i` again

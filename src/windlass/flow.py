@@ -79,7 +79,7 @@ def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) ->
 
 def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     """Raise InputError with everything that would fail in the queue. Returns what is only worth a warning."""
-    here = fetch_here(cluster, os.environ)
+    here = fetch_here(cluster, os.environ, (plan.folder, plan.study.workdir))
     problems = find_problems(plan, cluster, here)
     if problems:
         raise InputError(problems)

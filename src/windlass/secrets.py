@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:$|_)", re.IGNORECASE
+# A "key" or a "token" may be many things; what these are called must also look like one.
+_NAME = r"(?:^|_)(?:{})(?:$|_)"
+_CLEAR_NAME = re.compile(
+    _NAME.format("API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|SECRET|PASSWORD|PASSWD"), re.IGNORECASE
 )
+_VAGUE_NAME = re.compile(_NAME.format("KEY|TOKEN"), re.IGNORECASE)
 # A value that stands for another one, or says that there is none.
 _HARMLESS = re.compile(
     r"[$<{%*].*|(?:true|false|none|null|yes|no|on|off|x+|changeme|\.+|~?/.*|\.{1,2}/.*|[\d.]+)", re.IGNORECASE
@@ -68,7 +71,7 @@ def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if len(value) >= 8 and SECRET_NAME.search(name) and not _HARMLESS.fullmatch(value)
+        if len(value) >= 8 and not _HARMLESS.fullmatch(value) and _names_secret(name, value)
     }
 
 
@@ -89,10 +92,20 @@ def _is_secret(name: str, value: str) -> bool:
     if _HARMLESS.fullmatch(value):
         return False
     if name.isupper():
-        return SECRET_NAME.search(name) is not None
+        return _names_secret(name, value)
     if re.search("token|secret$", name, re.IGNORECASE):
-        return bool(re.search(r"\d", value) and re.search(r"[A-Za-z]", value)) and value.isascii()
+        return _looks_random(value)
     return not value.startswith("-")
+
+
+def _names_secret(name: str, value: str) -> bool:
+    if _CLEAR_NAME.search(name):
+        return True
+    return bool(_VAGUE_NAME.search(name)) and _looks_random(value)
+
+
+def _looks_random(value: str) -> bool:
+    return len(value) >= 12 and value.isascii() and bool(re.search(r"\d", value) and re.search(r"[A-Za-z]", value))
 
 
 def _outermost(spans: Iterable[_Span]) -> list[_Span]:

@@ -249,8 +249,7 @@ class Loop:
             return False
         now = time.monotonic()
         return any(
-            attempt.cause is None and attempt.status and now - attempt.ended < _TOLD_S
-            for attempt in self._runner.ended
+            attempt.cause is None and attempt.status and now - attempt.ended < _TOLD_S for attempt in self._runner.ended
         )
 
     # -- what happened

@@ -34,9 +34,9 @@ def find_strays(variable: str, value: str, program: str = "") -> List[int]:
                 environment = file.read()
         except OSError:
             continue
-        if needle in environment and needle in environment.split(b"\0"):
-            if not program or _program_of(name) == program:
-                found.append(int(name))
+        is_ours = needle in environment and needle in environment.split(b"\0")
+        if is_ours and (not program or _program_of(name) == program):
+            found.append(int(name))
     return found
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.cli.options import SETTING_WORDS
-from windlass.errors import input_error
+from windlass.errors import InputError, input_error
 from windlass.flow import make_plan, make_slurm_plan
 from windlass.model import Plan, Study
+from windlass.plan.refuse import find_local_problems
 from windlass.site.cluster import Cluster
 from windlass.site.discover import fetch_cluster, slurm_answers
+from windlass.site.here import fetch_here
 from windlass.site.local import fetch_local_site
 from windlass.spec import Overrides, find_study_file, load_study, study_from_command
 
@@ -43,11 +45,13 @@ def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
     study = study_from_command(words, overrides) if words else load_study(file or _default_file(), overrides)
     flags = {word: options[word] for word in SETTING_WORDS}
     flags["options"] = flags["options"] or None
-    return _plan(study, flags, options["on"], options["site"])
+    return _plan(study, flags, options["on"], options["site"], options.get("here", True))
 
 
-def _plan(study: Study, flags: dict[str, Any], on: str | None, site: str | None) -> Asked:
-    answers = on != "local" and slurm_answers()
+def _plan(study: Study, flags: dict[str, Any], on: str | None, site: str | None, anyway: bool) -> Asked:
+    answers = slurm_answers()
+    if on == "local" and answers and not anyway:
+        _refuse_login_host()
     if on == "local" or (on is None and not answers and site is None):
         return Asked(study, make_plan(study, flags, fetch_local_site()))
     if not answers and site is None:
@@ -57,6 +61,15 @@ def _plan(study: Study, flags: dict[str, Any], on: str | None, site: str | None)
         )
     cluster = fetch_cluster(site)
     return Asked(study, make_slurm_plan(study, flags, cluster), cluster, answers)
+
+
+def _refuse_login_host() -> None:
+    """Where Slurm answers, this may be a host that all users share."""
+    here = fetch_here(fetch_cluster(), os.environ)
+    problems = find_local_problems(True, here)
+    if here.is_login_host:
+        raise InputError([replace(problem, hint=f"{problem.hint}; `--here` insists") for problem in problems])
+    warn(problem.message for problem in problems)
 
 
 def _default_file() -> str:

@@ -26,6 +26,7 @@ _MANY_TRIALS = 100_000
 @study_options
 @place_options
 @click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
+@click.option("--here", is_flag=True, help="With --on local: also on a login host.")
 @click.option("--joblog", metavar="FILE", help="Also write GNU parallel's joblog.")
 @click.option("--sample", type=click.IntRange(1), metavar="K", help="Only K trials, far apart: do they work at all?")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -73,9 +74,8 @@ def sentence_of(answer: Answer) -> str:
     """What went wrong, without the noise around it."""
     lines = []
     for line in (answer.errors.strip() or answer.text.strip() or f"exit code {answer.code}").splitlines():
-        for noise in _NOISE:
-            line = line.removeprefix(noise)
-        lines.append(line.strip())
+        said = functools.reduce(str.removeprefix, _NOISE, line)
+        lines.append(said.strip())
     return "; ".join(dict.fromkeys(line for line in lines if line))
 
 

@@ -138,7 +138,7 @@ def _time(case: Case) -> Iterator[Problem]:
     by_partition = [partition.max_time_s for partition in case.partitions]
     if by_partition and None not in by_partition:
         limits.append((max(limit for limit in by_partition if limit is not None), case.where))
-    elif not by_partition and (longest_s := _longest_s(case.cluster)) is not None:
+    elif not by_partition and (longest_s := case.cluster.longest_time_s(None)) is not None:
         limits.append((longest_s, case.cluster.name))
     qos = next((qos for qos in case.cluster.qos if qos.name == case.qos), None)
     if qos is not None and qos.max_time_s is not None:
@@ -154,14 +154,6 @@ def _time(case: Case) -> Iterator[Problem]:
                 (f"`--partition {other}`; or " if other else "")
                 + f"save checkpoints and split the work into {parts} jobs of {limit}, one after another",
             )
-
-
-def _longest_s(cluster: Cluster) -> float | None:
-    """The longest job that any partition takes; what the site says of all jobs where partitions are not known."""
-    every = [partition.max_time_s for partition in cluster.partitions if partition.up]
-    if not every:
-        return cluster.max_time_s
-    return None if None in every else max(limit for limit in every if limit is not None)
 
 
 def _gpu_type(case: Case) -> Iterator[Problem]:

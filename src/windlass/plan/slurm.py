@@ -59,9 +59,7 @@ def plan_slurm(study: Study, trial_count: int, settings: Mapping[str, Setting], 
         agents=agents,
         settings=settings,
         launcher="slurm",
-        terms=Terms(
-            request, agents, slots.count, study.workdir, cluster.max_array_size, settings["patience_s"].value
-        ),
+        terms=Terms(request, agents, slots.count, study.workdir, cluster.max_array_size, settings["patience_s"].value),
         site_name=cluster.profile if cluster.profile != "generic" else cluster.name,
         waves=waves,
         local_scratch=cluster.local_scratch,
@@ -92,6 +90,8 @@ class _Draft:
     @property
     def partition(self) -> Partition | None:
         said = self.settings["partition"].value
+        if not self.cluster.name_partition:
+            return None
         return self.cluster.partition(str(said).split(",")[0] if said else None)
 
     def untyped_name(self, gpus: int) -> str:
@@ -215,18 +215,11 @@ def _memory_per_cpu(draft: _Draft) -> tuple[int, str]:
     return _DEFAULT_MEMORY_PER_CPU_MB, "default"
 
 
-def longest_time_s(cluster: Cluster, partition: Partition | None) -> float | None:
-    """The longest job that may be asked for, as far as is known."""
-    if partition is not None and partition.max_time_s is not None:
-        return partition.max_time_s
-    return cluster.max_time_s
-
-
 def _choose_agents_and_time(draft: _Draft, slots: int) -> tuple[int, int, int]:
     """How many agents, how many trials each slot takes in turn, and how long a job may last."""
     settings, trials = draft.settings, draft.trial_count
     said, time = settings["agents"], settings["time_s"]
-    limit_s = longest_time_s(draft.cluster, draft.partition)
+    limit_s = draft.cluster.longest_time_s(draft.value("partition"))
     most = _most_agents(draft, math.ceil(trials / slots))
     if time.value is None or time.source == "site":
         # Nobody knows how long a trial takes: few jobs of a usual length, and agents that take what they can.

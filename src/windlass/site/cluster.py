@@ -126,5 +126,17 @@ class Cluster:
         found = self.partition(partition)
         return self.nodes if found is None else tuple(node for node in self.nodes if found.name in node.partitions)
 
+    def longest_time_s(self, partition: str | None) -> float | None:
+        """The longest job that these partitions (with commas) take, or the default one; None: no limit is known."""
+        names = partition.split(",") if partition and self.name_partition else []
+        chosen = [found for found in self.partitions if found.name in names]
+        if not names and self.name_partition:
+            chosen = [found for found in self.partitions if found.is_default]
+        chosen = chosen or [found for found in self.partitions if found.up]
+        limits = [found.max_time_s for found in chosen]
+        if not limits:
+            return self.max_time_s
+        return None if None in limits else max(limit for limit in limits if limit is not None)
+
     def gpu(self, name: str) -> GpuType | None:
         return next((gpu for gpu in self.gpus if gpu.name == name), None)

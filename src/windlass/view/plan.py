@@ -10,7 +10,6 @@ from typing import Any
 from windlass.model import Plan, Request, Submitted, Trial
 from windlass.view.progress import render_duration
 
-
 _OF_JOBS = ("patience_s", "nodes", "mail_type")  # settings that mean nothing without a scheduler
 
 
