@@ -66,6 +66,9 @@ bench)
     command -v cc >/dev/null || debian_install gcc libc6-dev
     # Only the warm-start benchmark needs it, and says so where it is missing.
     .venv/bin/python -c 'import torch' 2>/dev/null || .venv/bin/python -m pip install -q 'torch==2.13.0' || true
+    # The benchmark on a real Slurm: the cluster, and a peer.
+    (has_slurm || slurm_install) || echo "Slurm cannot be installed" >&2
+    .venv/bin/python -c 'import submitit' 2>/dev/null || .venv/bin/python -m pip install -q 'submitit==1.5.4' || true
     exit 0
     ;;
 esac

@@ -12,14 +12,17 @@ import pytest
 from tests.conftest import Project
 from windlass.collect.jobs import parse_job
 from windlass.collect.jobview import JobView, view_jobs
+from windlass.collect.reconcile import study_view
 from windlass.collect.submissions import Submission
 from windlass.collect.ticket import find_traceback
-from windlass.journal.fold import AgentRecord
+from windlass.journal.fold import AgentRecord, TrialRecord
 from windlass.launch.interactive import render_salloc
 from windlass.model import Request
 from windlass.slurm.accounting import JobRecord, parse_records
 from windlass.slurm.rows import Queue, parse_queue
 from windlass.slurm.states import JobState
+from windlass.states import State
+from windlass.view.status import render_status
 
 STUDY = "name: demo\ncommand: sh -c 'echo trial {x}; test {x} != 2'\nparameters:\n  x: [0, 1, 2, 3]\n"
 NOW = int(time.time())
@@ -70,9 +73,9 @@ def journal(project: Project, *events: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(event) + "\n" for event in [header, *events]))
 
 
-def submit(project: Project, sub: str, agents: int, job: int | None) -> None:
+def submit(project: Project, sub: str, agents: int, job: int | None, t: float = NOW) -> None:
     events: list[dict[str, Any]] = [
-        {"e": "submit", "t": NOW, "sub": sub, "agents": agents, "first": 0, "request": {"job_name": "p-demo"}}
+        {"e": "submit", "t": t, "sub": sub, "agents": agents, "first": 0, "request": {"job_name": "p-demo"}}
     ]
     if job is not None:
         events.append({"e": "submitted", "t": NOW, "sub": sub, "job": job})
@@ -217,6 +220,18 @@ def test_cancel_ends_the_jobs_that_wait(project: Project, fake: FakeSlurm) -> No
     assert project.counts() == {"cancelled": 4}
 
 
+def test_cancel_right_after_run(project: Project, fake: FakeSlurm) -> None:
+    """The queue's last answer is from before the submission."""
+    submit(project, "s1", 1, 100)
+    fake.answer("squeue", row(100, "0", "FAILED", start=str(NOW)) + "\n")
+    fake.answer("scancel", "")
+    project.run("status")
+    submit(project, "s2", 3, 200, time.time())
+    said = project.json("cancel", "--yes", "--json")
+    assert (said["jobs"], said["jobs_ended"]) == (["200"], 3)
+    assert len(fake.calls("squeue")) == 1
+
+
 def test_cancel_while_the_scheduler_is_down(project: Project, fake: FakeSlurm) -> None:
     project.run("retry", "--done", "--failed", "--no-run", "--yes")
     submit(project, "s1", 4, 100)
@@ -317,7 +332,9 @@ def test_a_ticket_hides_secrets(project: Project) -> None:
 
 def agent(sub: str, task: int, start: float, *, ended: bool = False, own: int = 50) -> AgentRecord:
     job = {"id": own, "array": 100, "task": task, "restart": 0, "node": "node9", "sub": sub}
-    return AgentRecord(f"a{start:g}", job=job, start=start, last_seen=start + 30, ended=ended, reason="nothing left")
+    return AgentRecord(
+        f"a{start:g}", "node9", job=job, start=start, last_seen=start + 30, ended=ended, reason="nothing left"
+    )
 
 
 def jobs_of(
@@ -338,6 +355,26 @@ def test_the_journal_alone() -> None:
 def test_the_last_agent_of_a_job_started_again() -> None:
     (job,) = jobs_of([agent("s1", 0, NOW + 100), agent("s1", 0, NOW)], None, count=1)
     assert job.agent == f"a{NOW + 100:g}"
+
+
+def test_an_agent_that_ended_knows_more_than_an_old_answer() -> None:
+    running = row(100, "0", "RUNNING", start=str(NOW))
+    (job,) = jobs_of([agent("s1", 0, NOW + 1, ended=True)], Queue(parse_queue(running), NOW), count=1)
+    assert job.state is JobState.ENDING
+    # The job was started again since; its new agent has not spoken yet.
+    later = row(100, "0", "RUNNING", start=str(NOW + 100))
+    (job,) = jobs_of([agent("s1", 0, NOW + 1, ended=True)], Queue(parse_queue(later), NOW + 110), count=1)
+    assert job.state is JobState.RUNNING
+
+
+def test_a_silent_agent_whose_job_is_over_gets_a_word() -> None:
+    record = agent("s1", 0, NOW)
+    trial = TrialRecord(3, State.RUNNING, agent=record.id)
+    view = study_view(
+        name="demo", folder="/f", total=1, counts={State.RUNNING: 1}, causes={}, running=[trial], agents=[record],
+        alive={record.id: None},
+    )  # fmt: skip
+    assert "1 agent(s) on node9 silent, jobs over: 1 trial(s)" in render_status(view)
 
 
 def test_tasks_cancelled_before_they_began() -> None:

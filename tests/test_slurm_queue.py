@@ -95,6 +95,15 @@ def test_finding_rows() -> None:
     assert len(queue.rows_of(19)) == 4
 
 
+def test_a_row_of_many_ranges_covers_what_it_lists() -> None:
+    listed = {0, 1, 2, 5, 9, 10, 30}
+    text = "5|5|0-2,5,9-10,30%4|PENDING|None||N/A|N/A|1:00|900|p|a|c|n"
+    (waiting,) = parse_queue(text)
+    assert {task for task in range(-1, 40) if waiting.covers(task)} == listed
+    (single,) = parse_queue(text.replace("0-2,5,9-10,30%4", "7"))
+    assert single.covers(7) and not single.covers(6)
+
+
 @pytest.mark.parametrize(
     "text,ranges,throttle",
     [
@@ -227,6 +236,20 @@ def test_silence_is_remembered_too(tmp_path: Path) -> None:
     assert read_queue(str(cache), scheduler) is not None
 
 
+def test_a_failure_counts_from_its_end(tmp_path: Path) -> None:
+    """A controller that is down lets the question hang; the next one is not asked right after."""
+    cache = tmp_path / "squeue.json"
+    asked: list[float] = []
+
+    def hangs(words: Sequence[str], env: Mapping[str, str]) -> str | None:
+        asked.append(time.time())
+        time.sleep(0.3)
+        return None
+
+    assert read_queue(str(cache), hangs, max_age_s=0.25) is None
+    assert json.loads(cache.read_text())["asked"] >= asked[0] + 0.25
+
+
 def test_while_another_asks(tmp_path: Path) -> None:
     """The last answer serves if it is not too old; who has been asking for a minute is gone."""
     cache, scheduler = tmp_path / "squeue.json", Scheduler(ROW)
@@ -237,6 +260,9 @@ def test_while_another_asks(tmp_path: Path) -> None:
     assert read_queue(str(cache), scheduler) is not None and scheduler.asked == 1
     old = time.time() - USABLE_S - 5
     os.utime(lock, (old, old))
+    leftover = tmp_path / "squeue.json.somewhere-77"
+    leftover.touch()
+    os.utime(leftover, (old - 3600, old - 3600))
     read_queue(str(cache), scheduler)
     assert scheduler.asked == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["squeue.json"]

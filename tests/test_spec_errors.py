@@ -206,7 +206,7 @@ def test_parameters(tmp_path: Path, text: str, expected: str) -> None:
         ("warm: [not a module]", "warm must be auto, off or a list of modules"),
         ("workdir: nowhere", "there is no folder"),
         ("folder: $WINDLASS_NOT_SET/x", "names an environment variable that is not set"),
-        ("checkpoint: true", "there is no key 'checkpoint'"),
+        ("tracker: true", "there is no key 'tracker'"),
         ("run_cap: 3\ntrials: 4", "run_cap and trials mean the same"),
     ],
 )

@@ -1,8 +1,8 @@
 """Learn to tell two interleaved half-moons apart with a small network, and report how often it errs on new points.
 
 With PyTorch it trains on the GPU the trial was given, or on the CPU where there is none; without PyTorch it does the
-same in plain Python. The answer is known: a straight line errs on about one point in nine, enough hidden units and a
-large enough step on hardly any.
+same in plain Python. What to expect: small steps leave it far from the end after 150 of them, and two hidden units are
+too few; the best settings err on 2 points in 100.
 """
 
 from __future__ import annotations

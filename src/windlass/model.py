@@ -103,6 +103,38 @@ class Warm:
 
 
 @dataclass(frozen=True)
+class Data:
+    """A folder or an archive that trials read from the node's own disk."""
+
+    path: str  # as written: relative to the scratch of the project or to the project; absolute for an archive
+    compress: Literal["none", "gzip", "zstd", "auto"] = "none"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is activated before anything is started."""
+
+    kind: Literal["", "venv", "conda", "uv", "build"] = ""
+    value: str = ""  # folder of a venv, name or folder of a conda environment, file to build from
+    place: Literal["shared", "node"] = "shared"  # where something that is built is built
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()  # lines for the shell
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How a trial continues where it was."""
+
+    dir: str | None = None  # default: checkpoints/<trial id> in the study's folder; may hold placeholders
+    pattern: tuple[str, ...] = ()  # names of checkpoints; default: usual endings
+    resume: tuple[str, ...] = ()  # words added where there is a checkpoint: --load-checkpoint {checkpoint}
+    write: tuple[str, ...] = ()  # words added always: --write-checkpoints-to {checkpoint_dir}
+    done: str | None = None  # a file (pattern) in the folder that says that the work is done
+    validate: tuple[str, ...] = ()  # a command that ends with 0 for a good one: python check.py {checkpoint}
+    keep: int = 2  # newest ones that are kept when the trial is done; 0: all
+
+
+@dataclass(frozen=True)
 class Study:
     """The user's file (or command line), parsed and checked."""
 
@@ -122,6 +154,9 @@ class Study:
     said: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    data: tuple[Data, ...] = ()
+    environment: Environment | None = None
+    checkpoint: Checkpoint | None = None
     warm: Warm = Warm()
     warnings: tuple[str, ...] = ()
 

@@ -10,13 +10,15 @@ import shutil
 import sys
 import tempfile
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
 from windlass.agent.job import LocalScratch, job_gpus, read_job
-from windlass.agent.loop import EXIT_FULL, EXIT_REFUSED, Limits, Loop
+from windlass.agent.loop import EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, Limits, Loop
+from windlass.agent.ready import Ready, make_ready
 from windlass.agent.runner import Runner
+from windlass.agent.store import NotReady
 from windlass.agent.warming import Warming
 from windlass.claims.alive import identity
 from windlass.errors import WindlassError
@@ -42,7 +44,6 @@ def main(words: Optional[List[str]] = None) -> int:
     paths = StudyPaths(arguments.folder)
     try:
         config = read_config(paths.plan)
-        os.chdir(config.workdir)
     except (OSError, ValueError, KeyError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
         return EXIT_REFUSED
@@ -50,10 +51,10 @@ def main(words: Optional[List[str]] = None) -> int:
     job = read_job(os.environ, arguments.job)
     if job is not None:
         config.gpus = job_gpus(os.environ)
-    scratch = LocalScratch(job, config.local_scratch)
+    scratch = LocalScratch(job, config.local_scratch, bool(config.data))
     runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=scratch.made or None)
     try:
-        return _live(arguments, paths, config, agent, job, scratch.made or runtime_folder, runtime_folder)
+        return _live(arguments, paths, config, agent, job, scratch, runtime_folder)
     except DiskFull as error:
         print(f"windlass agent: no room left on the disk of {error}", file=sys.stderr)
         return EXIT_FULL
@@ -71,10 +72,53 @@ def _live(
     config: AgentConfig,
     agent: str,
     job: Optional[Dict[str, Any]],
+    scratch: LocalScratch,
+    runtime_folder: str,
+) -> int:
+    count = arguments.slots or config.slots
+    header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": agent, **identity(), "slots": count}
+    if job is not None:
+        header["job"] = job
+    journal = JournalWriter(paths.journal_of(agent), header, paths.reserve_of(agent))
+
+    def note(text: str) -> None:
+        journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
+        journal.flush()
+
+    try:
+        ready = make_ready(config, scratch, note)
+    except NotReady as problem:
+        return _not_ready(journal, problem)
+    try:
+        os.chdir(config.workdir)
+        swept = scratch.made or runtime_folder  # goes also when the agent is killed
+        return _run_trials(arguments, paths, config, agent, job, ready, journal, note, swept, runtime_folder)
+    finally:
+        ready.close()
+
+
+def _not_ready(journal: JournalWriter, problem: NotReady) -> int:
+    """Nothing was taken: the trials are left to nodes that can execute them."""
+    print(f"windlass agent: {problem}", file=sys.stderr)
+    journal.add({"e": "note", "t": round(time.time(), 3), "text": f"{os.uname().nodename}: {problem}"})
+    journal.add({"e": "bye", "t": round(time.time(), 3), "reason": f"not ready: {problem}"})
+    journal.flush()
+    journal.close()
+    return EXIT_NOT_READY
+
+
+def _run_trials(
+    arguments: argparse.Namespace,
+    paths: StudyPaths,
+    config: AgentConfig,
+    agent: str,
+    job: Optional[Dict[str, Any]],
+    ready: Ready,
+    journal: JournalWriter,
+    note: Callable[[str], None],
     swept: str,
     runtime_folder: str,
 ) -> int:
-    """`swept` is the folder that goes also when the agent is killed."""
     fifo_path = os.path.join(runtime_folder, "metrics")
     os.mkfifo(fifo_path, 0o600)
     # Open at both ends, so that the pipe outlives its writers.
@@ -82,18 +126,10 @@ def _live(
     count = arguments.slots or config.slots
     slots = make_slots(config, count)
     _allow_descriptors(64 + 4 * count)
-    header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": agent, **identity(), "slots": count}
-    if job is not None:
-        header["job"] = job
-    journal = JournalWriter(paths.journal_of(agent), header, paths.reserve_of(agent))
-    env = trial_environment(config, paths.folder, paths.agent, agent, fifo_path)
+    env = trial_environment(config, ready.env, paths.folder, paths.agent, agent, fifo_path)
     poller = select.epoll()
     warming = None
     if config.warm_mode != "off":
-
-        def note(text: str) -> None:
-            journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
-
         warming = Warming(config, env, paths.agent, paths.warm, note)
     runner = Runner(config, paths, agent, slots, env, journal, poller, warming, runtime_folder)
     claimer = Claimer(paths, agent)

@@ -40,6 +40,14 @@ class AgentConfig:
         self.lease_s: float = plan.get("lease_s", LEASE_S)
         self.trial_time_s: Optional[float] = plan.get("trial_time_s")
         self.job_time_s: Optional[float] = plan.get("job_time_s")
+        self.code: Optional[Dict[str, Any]] = plan.get("code")
+        self.data: List[Dict[str, Any]] = plan.get("data") or []
+        self.environment: Optional[Dict[str, Any]] = plan.get("environment")
+        self.checkpoint: Optional[Dict[str, Any]] = plan.get("checkpoint")
+        self.keep: str = plan.get("keep", "all")
+        self.lead_s: float = plan.get("lead_s", 120.0)
+        self.stop_signal: str = plan.get("stop_signal", "TERM")
+        self.again_code: Optional[int] = plan.get("again_code")
         self.local_scratch: Optional[str] = plan.get("local_scratch")
         self.warm_mode: str = plan["warm"]["mode"]
         self.warm_modules: List[str] = plan["warm"]["modules"]
@@ -62,9 +70,11 @@ _THREAD_VARIABLES = (
 )
 
 
-def trial_environment(config: AgentConfig, folder: str, agent_zip: str, agent: str, fifo: str) -> Dict[str, str]:
+def trial_environment(
+    config: AgentConfig, base: Dict[str, str], folder: str, agent_zip: str, agent: str, fifo: str
+) -> Dict[str, str]:
     """What is the same for all trials of this agent. What the study says beats what we would set."""
-    env = dict(os.environ)
+    env = dict(base)
     threads = str(max(1, config.cpus_per_slot))
     env.update(dict.fromkeys(_THREAD_VARIABLES, threads))
     env.update(

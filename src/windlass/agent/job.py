@@ -37,10 +37,13 @@ def job_gpus(environ: Mapping[str, str]) -> List[str]:
 class LocalScratch:
     """$SLURM_TMPDIR: the site's own, or one made and removed by us where the site has none."""
 
-    def __init__(self, job: Optional[Mapping[str, Any]], place: Optional[str]) -> None:
+    def __init__(self, job: Optional[Mapping[str, Any]], place: Optional[str], wanted: bool = False) -> None:
+        """Outside of jobs there is one only where it is `wanted`."""
         self.path = os.environ.get("SLURM_TMPDIR", "")
         self.made = ""
-        if job is None or (self.path and os.path.isdir(self.path)):
+        if self.path and os.path.isdir(self.path):
+            return
+        if job is None and not wanted:
             return
         self.path = self.made = _make(job, place)
         os.environ["SLURM_TMPDIR"] = self.path
@@ -50,7 +53,9 @@ class LocalScratch:
             shutil.rmtree(self.made, ignore_errors=True)
 
 
-def _make(job: Mapping[str, Any], place: Optional[str]) -> str:
+def _make(job: Optional[Mapping[str, Any]], place: Optional[str]) -> str:
+    if job is None:
+        return tempfile.mkdtemp(prefix=f"{getpass.getuser()}_local_{os.getpid()}_")
     task = "" if job["task"] is None else f"_{job['task']}"
     name = f"{getpass.getuser()}_{job['array']}{task}_{job['restart']}"
     for root in (os.path.expandvars(place or ""), tempfile.gettempdir()):

@@ -27,7 +27,7 @@ _CONTROL_S = 1.0  # how often the register is looked at for cancellations
 _START_S = 60.0  # a job's time is in minutes, and its own start takes a part of the first
 _TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
 _IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
-EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 5, 130
+EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_READY, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 3, 5, 130
 
 
 class Mode(enum.Enum):

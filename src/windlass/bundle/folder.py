@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.bundle.code import freeze_code
+from windlass.bundle.data import pack_data
 from windlass.bundle.zipapp import build_agent
 from windlass.claims import ranges as rs
 from windlass.claims.alive import identity, is_alive
@@ -90,7 +92,8 @@ def _prepare(
     current = rs.from_numbers(writer.known) if not writer.known_in_order else writer.known_ranges
     current = rs.union(current, [(before.count, count)])
     _write_if_changed(paths.agent, build_agent())
-    _write_if_changed(paths.plan, (json.dumps(render_plan(plan), indent=1) + "\n").encode())
+    on_node = {"code": freeze_code(plan, paths), "data": pack_data(plan)}
+    _write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node}, indent=1) + "\n").encode())
     _write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
 
     def change(register: Register) -> Register:
@@ -185,6 +188,12 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "on_nan": study.on_nan,
         "env": dict(study.env),
         "outputs": list(study.outputs),
+        "keep": settings["keep"].value,
+        "environment": dataclasses.asdict(study.environment) if study.environment is not None else None,
+        "checkpoint": dataclasses.asdict(study.checkpoint) if study.checkpoint is not None else None,
+        "lead_s": settings["lead_s"].value,
+        "stop_signal": settings["stop_signal"].value,
+        "again_code": settings["again_code"].value,
         "warm": {"mode": study.warm.mode, "modules": list(study.warm.modules)},
         "sources": {key: setting.source for key, setting in settings.items()},
     }

@@ -23,6 +23,7 @@ USABLE_S = 60.0  # an answer of this age is better than none
 STALE_S = 60.0  # who has been asking for so long is gone
 _PATIENCE_S = 12.0  # for another's answer where there is none that could be used
 _POLL_S = 0.1
+_LEFTOVER_S = 3600.0
 _VERSION = 1
 
 
@@ -82,7 +83,9 @@ def _ask_for_all(cache: str, ask: Ask, number: int, max_age_s: float) -> Optiona
         _remove_locks(cache, kept.number)
         return None
     text = ask(queue_words(), QUEUE_ENV)
-    new = _Kept(number, now, text, kept.good if text is None else (now, text))
+    # A failure takes its time; counted from its end, the next question does not follow at once.
+    asked = now if text is not None else _clock(cache)
+    new = _Kept(number, asked, text, kept.good if text is None else (now, text))
     try:
         _write(cache, new)
     except OSError:
@@ -95,7 +98,7 @@ def _ask_alone(cache: str, ask: Ask, now: float, max_age_s: float) -> Optional[Q
     kept = _alone.get(cache)
     if kept is None or not _fresh(kept, now, max_age_s):
         text = ask(queue_words(), QUEUE_ENV)
-        kept = _alone[cache] = _Kept(1, now, text)
+        kept = _alone[cache] = _Kept(1, now if text is not None else time.time(), text)
     return kept.queue()
 
 
@@ -120,13 +123,24 @@ def _take_lock(cache: str, number: int, now: float) -> bool:
 
 
 def _remove_locks(cache: str, number: int) -> None:
-    """Remove the locks of all answers up to this one."""
+    """Remove the locks of all answers up to this one, and what killed processes have left."""
     folder, name = os.path.split(cache)
     for other in _listed(folder):
         head, found, tail = other.partition(name + ".asking-")
-        if found and not head and int(tail.split("-")[0]) <= number:
+        is_lock = bool(found) and not head
+        if (is_lock and int(tail.split("-")[0]) <= number) or (not is_lock and _is_leftover(folder, name, other)):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(folder, other))
+
+
+def _is_leftover(folder: str, name: str, other: str) -> bool:
+    """Whether this is a probe or a half-written answer that nobody will finish."""
+    if not other.startswith(name + "."):
+        return False
+    try:
+        return time.time() - os.stat(os.path.join(folder, other)).st_mtime > _LEFTOVER_S
+    except OSError:
+        return False
 
 
 def _listed(folder: str) -> List[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import re
 import time
@@ -47,7 +48,10 @@ class QueueRow(NamedTuple):
         return sum(last - first + 1 for first, last in self.pending_tasks) if self.pending_tasks else 1
 
     def covers(self, task: int) -> bool:
-        return self.task == task or any(first <= task <= last for first, last in self.pending_tasks)
+        if not self.pending_tasks:
+            return self.task == task
+        place = bisect.bisect_right(self.pending_tasks, (task, _ENDLESS))  # Slurm lists tasks in order
+        return place > 0 and task <= self.pending_tasks[place - 1][1]
 
 
 class Queue:

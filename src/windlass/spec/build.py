@@ -13,6 +13,7 @@ from windlass.model import Needs, Study, Warm
 from windlass.paths import find_project
 from windlass.spec.commands import build_stages
 from windlass.spec.document import Document, Path, Problems, parse_document
+from windlass.spec.on_node import build_checkpoint, build_environment
 from windlass.spec.parameters import Placed, parse_parameters
 from windlass.spec.schema import StudyKeys
 from windlass.spec.space import build_space
@@ -75,6 +76,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         check_usage(stages, space, _other_texts(keys), places, problems)
     workdir = _workdir(keys, place, problems)
     said = _said(keys, place, problems)
+    environment, checkpoint = build_environment(keys, problems), build_checkpoint(keys, problems)
     problems.raise_if_any()
     return Study(
         name=slug(keys.name or place.default_name),
@@ -90,6 +92,9 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         said=said,
         env=keys.env or {},
         outputs=keys.outputs or (),
+        data=keys.data or (),
+        environment=environment,
+        checkpoint=checkpoint,
         warm=keys.warm or Warm(),
         warnings=tuple(warnings),
     )
@@ -180,6 +185,9 @@ def _said(keys: StudyKeys, place: Place, problems: Problems) -> dict[str, Any]:
         "output_limit_bytes": keys.output_limit,
         "folder": _folder(keys.folder, place, problems),
         "needs": _needs(keys),
+        "code": keys.code,
+        "keep": keys.keep,
+        **_interrupt(keys),
         **_slurm(keys),
     }
     return {name: value for name, value in said.items() if value is not None}
@@ -190,6 +198,11 @@ def _needs(keys: StudyKeys) -> Needs | None:
         return None
     needs = keys.needs
     return Needs(needs.cpus, needs.memory, needs.gpus, needs.gpu_memory, needs.time, needs.gpu_type)
+
+
+def _interrupt(keys: StudyKeys) -> dict[str, Any]:
+    said = keys.interrupt
+    return {} if said is None else {"lead_s": said.lead, "stop_signal": said.signal, "again_code": said.again}
 
 
 def _slurm(keys: StudyKeys) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import PydanticCustomError
 
-from windlass.model import Metric, MetricPattern, Warm
+from windlass.model import Data, Metric, MetricPattern, Warm
 from windlass.spec.units import (
     DURATION_FORMS,
     SIZE_FORMS,
@@ -68,6 +68,43 @@ def check_options(value: Any) -> dict[str, Any]:
             raise wrong(f"{name} must be text, a number or true, not {kind_of(given)}", f"{name}: true", (name,))
         options[str(name).lstrip("-").replace("_", "-")] = given if isinstance(given, bool) else str(given)
     return options
+
+
+def check_lines(value: Any) -> tuple[str, ...]:
+    """Lines for a shell: a text of several lines, or a list."""
+    lines = value if isinstance(value, list) else str(check_text(value)).splitlines()
+    return tuple(check_text(line) for line in lines)
+
+
+def check_data(value: Any) -> tuple[Data, ...]:
+    """Paths, or mappings with `path` and `compress`."""
+    items = value if isinstance(value, list) else [value]
+    found = []
+    for number, item in enumerate(items):
+        said = item if isinstance(item, dict) else {"path": item}
+        unknown = [name for name in said if name not in ("path", "compress")]
+        if unknown or "path" not in said:
+            raise wrong("each of data is a path, or a mapping with path and compress", "path: datasets/text", (number,))
+        compress = _one_of(said.get("compress", "none"), ("none", "gzip", "zstd", "auto"))
+        found.append(Data(check_text(said["path"]), cast(Any, compress)))
+    return tuple(found)
+
+
+def check_code(value: Any) -> str:
+    return _one_of(value, ("frozen", "live"))
+
+
+def check_keep(value: Any) -> str:
+    return _one_of(value, ("all", "best", "none"))
+
+
+def check_place(value: Any) -> str:
+    return _one_of(value, ("shared", "node"))
+
+
+def check_signal(value: Any) -> str:
+    name = check_text(value).upper().removeprefix("SIG")
+    return _one_of(name, ("TERM", "USR1", "USR2", "INT"))
 
 
 def check_truth(value: Any) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from pydantic.fields import FieldInfo
 
-from windlass.spec.schema import NeedsKeys, SlurmKeys, StudyKeys
+from windlass.spec.schema import StudyKeys
+from windlass.spec.sections import SECTIONS
 
 _HEAD = """\
 # The study file
@@ -76,10 +77,9 @@ def render_study_reference() -> str:
     """The whole page as Markdown: key by key with type, default, meaning and example."""
     parts = [_HEAD, "## Keys\n"]
     parts += [_render_key(name, field, "###") for name, field in StudyKeys.model_fields.items()]
-    parts.append("## Keys of `needs`\n")
-    parts += [_render_key(name, field, "###") for name, field in NeedsKeys.model_fields.items()]
-    parts.append("## Keys of `slurm`\n")
-    parts += [_render_key(name, field, "###") for name, field in SlurmKeys.model_fields.items()]
+    for title, keys in SECTIONS.items():
+        parts.append(f"## Keys of `{title}`\n")
+        parts += [_render_key(field.alias or name, field, "###") for name, field in keys.model_fields.items()]
     parts += [_PLACEHOLDERS, _DISTRIBUTIONS]
     return "\n".join(parts)
 

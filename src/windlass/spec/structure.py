@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from windlass.spec.document import Path, Problems
-from windlass.spec.schema import WANDB_ALIASES, WANDB_IGNORED, WANDB_SILENT, NeedsKeys, StudyKeys
+from windlass.spec.schema import WANDB_ALIASES, WANDB_IGNORED, WANDB_SILENT, StudyKeys
+from windlass.spec.sections import SECTIONS
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -70,16 +71,22 @@ def _add_problem(details: ErrorDetails, problems: Problems) -> None:
         problems.add(path + tuple(context["at"]), message, context["hint"])
         return
     if details["type"] in {"model_type", "model_attributes_type", "dict_type"}:
-        keys = ", ".join(NeedsKeys.model_fields)
-        problems.add(path, f"{path[-1]} must be a mapping with the keys {keys}", "needs: {cpus: 2, memory: 4GB}")
+        extra = StudyKeys.model_fields[str(path[0])].json_schema_extra
+        example = str(extra["example"]) if isinstance(extra, dict) else ""
+        keys = ", ".join(_keys_of(str(path[-1])))
+        problems.add(path, f"{path[-1]} must be a mapping with the keys {keys}", example)
         return
     problems.add(path, f"{'.'.join(map(str, path))}: {details['msg'].lower()}")
+
+
+def _keys_of(section: str) -> list[str]:
+    return [field.alias or name for name, field in SECTIONS[section].model_fields.items()]
 
 
 def _add_unknown_key(path: Path, problems: Problems) -> None:
     name = str(path[-1])
     nested = len(path) > 1
-    known = list(NeedsKeys.model_fields if nested else StudyKeys.model_fields)
+    known = _keys_of(str(path[-2])) if nested else list(StudyKeys.model_fields)
     hint = did_you_mean(name, known) or f"the keys are {', '.join(known)}"
     owner = f"{path[-2]} has no key" if nested else "there is no key"
     problems.add(path, f"{owner} {name!r}", hint, key=True)

@@ -71,6 +71,7 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
         lines.append(f"  {len(alive)} agent(s), {slots} slots on {hosts}; time left {render_duration(view.eta_s)}")
     elif view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]:
         lines.append(f"  {render_nobody(view.jobs)}")
+    lines += _suspects(view)
     if view.jobs is not None:
         lines += ["  " + line for line in render_jobs(view.jobs, only)]
     for record in view.running[:_SHOWN_RUNNING]:
@@ -87,6 +88,16 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
     if view.damaged_lines:
         lines.append(f"warning: {view.damaged_lines} journal line(s) could not be read and were left out")
     return "\n".join(lines)
+
+
+def _suspects(view: StudyView) -> list[str]:
+    """A word about agents whose jobs are over and that may live all the same."""
+    suspects = [agent for agent in view.agents if agent.alive is None and not agent.record.ended]
+    if not suspects:
+        return []
+    running = sum(agent.running for agent in suspects)
+    names = ", ".join(sorted({agent.record.host for agent in suspects}))
+    return [f"  {len(suspects)} agent(s) on {names} silent, jobs over: {running} trial(s) wait until that is certain"]
 
 
 def render_end(view: StudyView) -> str:

@@ -1,0 +1,47 @@
+"""Makes a node ready for the trials of a study: code, data, environment. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Callable, Dict
+
+from windlass.agent.config import AgentConfig
+from windlass.agent.environment import activate
+from windlass.agent.job import LocalScratch
+from windlass.agent.stage import stage_code, stage_data
+from windlass.agent.store import NodeStore, NotReady
+
+
+class Ready:
+    """A node on which trials may begin; `env` is what they are started with."""
+
+    def __init__(self, store: NodeStore, env: Dict[str, str]) -> None:
+        self.store = store
+        self.env = env
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], None]) -> Ready:
+    """Raises NotReady, with nothing left behind, where the node cannot be made ready."""
+    store = NodeStore(store_root(config, scratch), say)
+    try:
+        stage_code(config, store)
+        if config.data:
+            stage_data(config, store, scratch.path)
+        env = activate(config, dict(os.environ), store, say)
+        if not os.path.isdir(config.workdir):
+            raise NotReady(f"there is no folder {config.workdir} on {os.uname().nodename}")
+    except NotReady:
+        store.close()
+        raise
+    return Ready(store, env)
+
+
+def store_root(config: AgentConfig, scratch: LocalScratch) -> str:
+    """Where the cache is: beside the jobs' folders where we make those ourselves, else inside the job's own."""
+    if scratch.made:
+        return os.path.join(os.path.dirname(scratch.made), f"windlass-{os.getuid()}")
+    return scratch.path or os.path.join(tempfile.gettempdir(), f"windlass-{os.getuid()}")

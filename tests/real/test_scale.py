@@ -1,0 +1,43 @@
+"""What a large study asks of the scheduler and of the shared folder: counts, on a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from tests.conftest import Project
+from tests.real.study import calls_made, wrap
+
+TRIALS, AGENTS = 2_000, 6
+# Calls are 10 s apart where they are decided; the wrapper writes its time down when the machine lets it.
+SQUEUE_GAP_S = 10.0 - 0.5
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_many_trials_ask_little(cluster_project: Project) -> None:
+    """One follows the study to its end, another one looks at it over and over."""
+    project = cluster_project
+    calls = {name: wrap(project, name, 'exec "$REAL" "$@"') for name in ("sbatch", "squeue", "scancel", "srun")}
+    # In all 20 s at least, so that the queue is looked at several times.
+    project.write("tasks.txt", "sleep 0.06\n" * TRIALS)
+    words = ["--on", "slurm", "--slots", "1", "--agents", str(AGENTS), "--throttle", str(AGENTS)]
+    run = project.start("run", "tasks.txt", *words, "--wait", "--quiet")
+    looks = 0
+    while run.poll() is None:
+        looks += project.run("status", code=None).returncode == 0
+    assert run.returncode == 0, run.communicate()
+    assert looks > 2
+    assert project.counts() == {"done": TRIALS}
+
+    assert calls_made(calls["sbatch"]) == 2, "one with --test-only, one to submit"
+    assert calls_made(calls["scancel"]) == calls_made(calls["srun"]) == 0
+    asked = sorted(float(line) for line in calls["squeue"].read_text().splitlines())
+    assert len(asked) >= 2
+    gaps = [later - sooner for sooner, later in pairwise(asked)]
+    assert min(gaps) >= SQUEUE_GAP_S, gaps
+    files = list(files_below(project.study_folder().parent))
+    assert len(files) <= 10 * AGENTS + 20, files
