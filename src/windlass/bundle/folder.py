@@ -171,6 +171,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "cpus_per_slot": plan.cpus_per_slot,
         "gpus": list(plan.gpus),
         "launcher": plan.launcher,
+        "site_name": plan.site_name,
         "terms": dataclasses.asdict(plan.terms) if plan.terms is not None else None,
         "gpus_per_slot": _gpus_per_slot(plan),
         "lease_s": settings["lease_s"].value,

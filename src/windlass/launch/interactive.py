@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.launch.script import _identity, _size, merge_options
+from windlass.launch.script import identity_options, merge_options, size_options
 from windlass.model import Request
 from windlass.slurm.options import render_time
 
@@ -16,7 +16,7 @@ _BATCH_ONLY = ("array", "output", "error", "open-mode", "requeue", "no-requeue",
 
 def render_salloc(request: Request, time_s: float, program: Sequence[str]) -> list[str]:
     """The words of salloc, and of the srun that puts the program on the node with a terminal."""
-    own: dict[str, Any] = {**_identity(request), **_size(request), "time": render_time(time_s)}
+    own: dict[str, Any] = {**identity_options(request), **size_options(request), "time": render_time(time_s)}
     own["job-name"] = SHELL_NAME
     further = {name: value for name, value in request.options.items() if name.strip("-") not in _BATCH_ONLY}
     words = ["salloc"]

@@ -30,8 +30,8 @@ def render_script(
     Raises InputError where a value cannot be said to sbatch.
     """
     own: dict[str, Any] = {
-        **_identity(request),
-        **_size(request),
+        **identity_options(request),
+        **size_options(request),
         "time": render_time(request.time_s),
         "array": _array(agents, request.throttle),
         "output": output,
@@ -88,7 +88,7 @@ def _unsayable(output: str) -> list[Problem]:
     return [Problem(f"Slurm cannot write logs below a folder with a backslash in its name: {output}", "--folder PATH")]
 
 
-def _identity(request: Request) -> dict[str, Any]:
+def identity_options(request: Request) -> dict[str, Any]:
     return {
         "job-name": request.job_name,
         "account": request.account,
@@ -97,7 +97,7 @@ def _identity(request: Request) -> dict[str, Any]:
     }
 
 
-def _size(request: Request) -> dict[str, Any]:
+def size_options(request: Request) -> dict[str, Any]:
     """Nodes, cores, memory and GPUs, in the site's words."""
     several = request.nodes > 1
     size: dict[str, Any] = {
