@@ -92,13 +92,15 @@ def submit_plan(plan: Plan, reporter: Reporter, sample: int | None = None) -> tu
     """Prepare the study's folder and see to it that there are agents for what is missing. Returns at once."""
     paths = StudyPaths(plan.folder)
     trials = iterate_trials(plan.study)
-    for folder in (paths.folder, paths.claims):
-        os.makedirs(folder, exist_ok=True)
-    with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
-        prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
-        reporter.prepared(plan, prepared)
-        assert plan.terms is not None
-        return paths, submit_agents(plan.terms, paths, agents_wanted(plan.terms, prepared.register))
+    assert plan.terms is not None
+    try:
+        os.makedirs(paths.claims, exist_ok=True)
+        with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
+            prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
+            reporter.prepared(plan, prepared)
+            return paths, submit_agents(plan.terms, paths, agents_wanted(plan.terms, prepared.register))
+    except (OSError, DiskFull) as error:
+        raise folder_error(error, paths.folder) from error
 
 
 def submit_folder(paths: StudyPaths, terms: Terms) -> Submitted:

@@ -32,7 +32,7 @@ def witness_study(project: Project, trials: int, seconds: float, more: str = "")
     project.write(
         "study.yaml",
         f"command: sh witness.sh records/{{number}} {{seconds}}\n"
-        f"parameters:\n  number: {list(range(trials))}\n  seconds: [{seconds}]\n{more}",
+        f"parameters:\n  number: {list(range(trials))}\n  seconds: [{seconds}]\ncode: live\n{more}",
     )
     return records
 
