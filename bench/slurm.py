@@ -32,7 +32,8 @@ from scripts.slurm import Cluster, find_missing_programs  # noqa: E402
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun", "sinfo", "sacctmgr", "salloc")
 TRIALS, SLOTS, TRIAL = 200, 8, "sh -c 'sleep 0.1'"
 TURNS = 3
-MANY, AGENTS, SHORT = 10_000, 20, "sleep 0.1"  # long enough in all for several looks at the queue
+# Long enough in all for several looks at the queue; they print, so that every kind of file is made.
+MANY, AGENTS, SHORT = 10_000, 20, "sh -c 'echo 1; exec sleep 0.1'"
 
 SUBMITIT = """
 import subprocess, sys, submitit
@@ -73,6 +74,11 @@ class Place:
                 calls[name] = sorted(float(line) for line in path.read_text().splitlines())
                 path.unlink()
         return calls
+
+    def forget(self) -> None:
+        """What was learnt of the cluster is asked for again, and calls made so far do not count."""
+        shutil.rmtree(self.folder / "cache")
+        self.take_calls()
 
     def wait_until_idle(self) -> None:
         while self.cluster.run("squeue", "-h").strip():
@@ -157,7 +163,6 @@ def bench_start(at: Place) -> None:
         ratios.append(slurm_s / (local_s + latency_s))
         whole_ratios.append(slurm_whole_s / (local_whole_s + latency_s))
         told.append(f"{slurm_s:.1f} on the cluster, {local_s:.1f} here, latency {latency_s:.2f}")
-    at.take_calls()
     print(f"seconds to the last result, {ideal_s:.1f} at best: " + "; ".join(told))
     median = f"{statistics.median(ratios):.2f} × ({min(ratios):.2f} to {max(ratios):.2f})"
     report("run to last result, against local + start latency", median, "at most 2.0 ×")
@@ -169,7 +174,7 @@ def bench_submitit(at: Place) -> None:
     if importlib.util.find_spec("submitit") is None:
         print("submitit is not installed: pip install submitit")
         return
-    at.take_calls()
+    at.forget()
     words = ("--on", "slurm", "--slots", str(SLOTS), "--agents", "1", "--wait")
     _, ours_s, studies = run_study(at, "beside", *words)
     at.wait_until_idle()
@@ -208,7 +213,7 @@ def bench_scale(at: Place) -> None:
     """10,000 trials on 20 agents, while somebody waits and somebody else looks every second."""
     studies = at.folder / "studies-scale"
     tasks = make_tasks(at, "scale", MANY, SHORT)
-    at.take_calls()
+    at.forget()
     over = threading.Event()
     looks: list[int] = []
     watcher = threading.Thread(target=watch, args=(at, str(studies), over, looks))

@@ -21,6 +21,7 @@ from windlass.collect.submissions import read_submissions
 from windlass.errors import AgentError, FolderError, InputError
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
+from windlass.launch.control import send_cancel
 from windlass.model import Plan, Study, Submitted, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.local import plan_local, study_folder
@@ -138,7 +139,19 @@ def follow_jobs(
         reporter.say("the jobs go on; `windlass status` shows how far they are, `windlass cancel` ends them")
     follower.update()
     reporter.progress(follower, total)
+    if not interrupted:
+        end_idle_jobs(paths)
     return _outcome(paths, register, interrupted, is_sample)
+
+
+def end_idle_jobs(paths: StudyPaths) -> None:
+    """Jobs that wait although nothing is left for them would only take their turn in the queue for nothing."""
+    register_file = RegisterFile(paths.claims, client_name())
+    with Turn(register_file, paths.folder):
+        register = register_file.read()
+        jobs = [str(one.job) for one in read_submissions(paths) if one.job is not None]
+        if not register.todo and not register.held:
+            send_cancel(jobs, only_waiting=True)
 
 
 def study_is_under_way(paths: StudyPaths) -> bool:

@@ -22,8 +22,8 @@ def test_many_trials_ask_little(cluster_project: Project) -> None:
     """One follows the study to its end, another one looks at it over and over."""
     project = cluster_project
     calls = {name: wrap(project, name, 'exec "$REAL" "$@"') for name in ("sbatch", "squeue", "scancel", "srun")}
-    # In all 20 s at least, so that the queue is looked at several times.
-    project.write("tasks.txt", "sleep 0.06\n" * TRIALS)
+    # In all 20 s at least, so that the queue is looked at several times; they print, so that every kind of file is made.
+    project.write("tasks.txt", "sh -c 'echo 1; exec sleep 0.06'\n" * TRIALS)
     words = ["--on", "slurm", "--slots", "1", "--agents", str(AGENTS), "--throttle", str(AGENTS)]
     run = project.start("run", "tasks.txt", *words, "--wait", "--quiet")
     looks = 0

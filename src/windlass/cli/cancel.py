@@ -61,7 +61,7 @@ def command(
     cancelled = rs.count(cancel_trials(paths, chosen))
     left = RegisterFile(paths.claims, "reader").read().todo
     ended = Ended() if trials or left else _end_waiting(paths)
-    return _show(paths, cancelled, ended, as_json)
+    return _show(paths, cancelled, ended, as_json, stopping=not pending)
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ def _end_named(paths: StudyPaths, names: tuple[str, ...]) -> Ended:
     return Ended(problem=problem) if problem else Ended(tuple(chosen), len(chosen))
 
 
-def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool) -> int:
+def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool, stopping: bool = True) -> int:
     if as_json:
         said = {"study": paths.folder, "cancelled": cancelled, "jobs": list(ended.jobs), "jobs_ended": ended.count}
         print(json.dumps({**said, "problem": ended.problem or None}))
     else:
-        print(f"{cancelled} trials are cancelled" + ("; those under way are being stopped" if cancelled else ""))
+        print(f"{cancelled} trials are cancelled" + ("; those under way are being stopped" if cancelled and stopping else ""))
         if ended.count:
             print(f"{ended.count} job(s) ended: {', '.join(ended.jobs)}")
         if ended.problem:

@@ -13,6 +13,7 @@ from windlass.slurm.states import ENDED, JobState
 
 _EARLIER_S = 300.0  # a job of this number that was submitted so long before ours is another one
 _CLOCKS_S = 5.0  # how far clocks of one cluster may be apart
+JUST_SUBMITTED = "JustSubmitted"  # our own word among Slurm's reasons
 LIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.ENDING})
 
 
@@ -118,6 +119,9 @@ def view_jobs(
                 yield _with_ending(job, record)
             elif record is not None:
                 yield _with_agent(_from_record(submission, task, record), agent_record)
+            elif agent_record is None and queue is not None and queue.asked <= submission.time:
+                # The queue's last answer is older than the submission and cannot know it.
+                yield JobView(submission.id, array, task, state=JobState.WAITING, reason=JUST_SUBMITTED)
             else:
                 yield _with_agent(_from_journal(submission, array, task, agent_record), agent_record)
 
