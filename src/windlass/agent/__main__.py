@@ -24,7 +24,7 @@ from windlass.claims.alive import identity
 from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
 from windlass.ids import agent_id
-from windlass.journal.write import DiskFull, JournalWriter
+from windlass.journal.write import DiskFull, JournalWriter, is_full
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 
@@ -59,8 +59,9 @@ def main(words: Optional[List[str]] = None) -> int:
         print(f"windlass agent: no room left on the disk of {error}", file=sys.stderr)
         return EXIT_FULL
     except (OSError, WindlassError) as error:
-        print(f"windlass agent: {error}", file=sys.stderr)
-        return EXIT_REFUSED
+        full = isinstance(error, OSError) and is_full(error)
+        print(f"windlass agent: {'no room left: ' if full else ''}{error}", file=sys.stderr)
+        return EXIT_FULL if full else EXIT_REFUSED
     finally:
         shutil.rmtree(runtime_folder, ignore_errors=True)
         scratch.remove()

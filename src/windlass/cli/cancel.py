@@ -151,7 +151,8 @@ def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool, stoppi
         said = {"study": paths.folder, "cancelled": cancelled, "jobs": list(ended.jobs), "jobs_ended": ended.count}
         print(json.dumps({**said, "problem": ended.problem or None}))
     else:
-        print(f"{cancelled} trials are cancelled" + ("; those under way are being stopped" if cancelled and stopping else ""))
+        under_way = "; those under way are being stopped" if cancelled and stopping else ""
+        print(f"{cancelled} trials are cancelled{under_way}")
         if ended.count:
             print(f"{ended.count} job(s) ended: {', '.join(ended.jobs)}")
         if ended.problem:
