@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project, processes_with, wait_for
+from windlass.bundle.zipapp import build_agent
 
 # Every trial proves by itself that no other attempt at it is alive: it looks for the process that recorded the last
 # beginning without an end.
@@ -179,7 +180,7 @@ def small_disk(tmp_path: Path) -> Path:
         pytest.skip("mounting a small tmpfs needs root")
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=False)
     if mounted.returncode != 0:
         pytest.skip("this machine does not let us mount a tmpfs")
     yield folder  # type: ignore[misc]
@@ -189,7 +190,8 @@ def small_disk(tmp_path: Path) -> Path:
 def test_full_disk(project: Project, small_disk: Path) -> None:
     project.write("talk.py", "import sys\nprint('x' * 20000)\n")
     project.write("study.yaml", f"command: {sys.executable} talk.py {{n}}\nparameters:\n  n: {list(range(100))}\n")
-    (small_disk / "ballast").write_bytes(b"x" * 300_000)
+    room = 300_000  # for the agent's records and some of the trials' output
+    (small_disk / "ballast").write_bytes(b"x" * (4 * 1024 * 1024 - len(build_agent()) - room))
     done = project.run("run", "--folder", str(small_disk), code=2)
     assert "no room left" in done.stderr and "hint:" in done.stderr
     counts = project.json("status", "--json", "--folder", str(small_disk))

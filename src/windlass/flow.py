@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from windlass.bundle.environment import find_environment_problems
 from windlass.bundle.folder import Prepared, Turn, folder_error, prepare_folder
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
@@ -33,7 +34,8 @@ from windlass.site.cluster import Cluster
 from windlass.site.here import fetch_here
 from windlass.site.local import Site
 from windlass.slurm.ask import ask
-from windlass.slurm.queue import read_queue
+from windlass.slurm.queue import read_last_queue, read_queue
+from windlass.slurm.states import JobState
 from windlass.states import State
 from windlass.submission import count_present, submit_agents, try_request
 
@@ -81,7 +83,7 @@ def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) ->
 def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     """Raise InputError with everything that would fail in the queue. Returns what is only worth a warning."""
     here = fetch_here(cluster, os.environ, (plan.folder, plan.study.workdir))
-    problems = find_problems(plan, cluster, here)
+    problems = find_problems(plan, cluster, here) + find_environment_problems(plan.study)
     if problems:
         raise InputError(problems)
     assert plan.terms is not None
@@ -150,8 +152,12 @@ def end_idle_jobs(paths: StudyPaths) -> None:
     with Turn(register_file, paths.folder):
         register = register_file.read()
         jobs = [str(one.job) for one in read_submissions(paths) if one.job is not None]
+        queue = read_last_queue(paths.queue)
+        waiting = (
+            {str(row.array) for row in queue.rows if row.state is JobState.WAITING} if queue is not None else set()
+        )
         if not register.todo and not register.held:
-            send_cancel(jobs, only_waiting=True)
+            send_cancel([job for job in jobs if job in waiting], only_waiting=True)
 
 
 def study_is_under_way(paths: StudyPaths) -> bool:
@@ -179,6 +185,9 @@ def run_plan(
 ) -> Outcome:
     """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
     paths = StudyPaths(plan.folder)
+    problems = find_environment_problems(plan.study)
+    if problems:
+        raise InputError(problems)
     trials = iterate_trials(plan.study)
     prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
     reporter.prepared(plan, prepared)
