@@ -175,3 +175,15 @@ def test_who_is_alive() -> None:
     assert alive.is_alive({**me, "boot": "0" * 36}) is False, "this machine was started anew"
     assert alive.is_alive({**me, "host": "elsewhere", "boot": "x"}) is None
     assert alive.beat_s(60) < alive.fence_s(60) < 60
+
+
+def test_recover_gives_back_what_was_interrupted_and_not_yet_given_back(tmp_path: Path) -> None:
+    """The agent was killed between the record of the end and letting go of the trial."""
+    paths = study(tmp_path)
+    end = {"e": "end", "t": 2.0, "n": 0, "code": 0}
+    events: list[dict[str, object]] = [{**end, "i": 0, "cause": "stopped"}, {**end, "i": 1, "cause": "done"}]
+    write_agent(paths, "dead", events, pid=2**22 - 1, began="1")
+    register_file = RegisterFile(paths.claims, "test")
+    register_file.update(lambda r: Register(2, [(0, 2)], [], {"dead": [(0, 2)]}, []))
+    assert recover(paths, register_file).dead == ["dead"]
+    assert register_file.read().todo == [(0, 1)]

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -419,11 +418,8 @@ def test_outputs_are_kept(project: Project) -> None:
         outputs=["model-{n}.npz"],
     )
     project.run("run")
-    kept = sorted(
-        path.relative_to(project.study_folder() / "outputs")
-        for path in (project.study_folder() / "outputs").rglob("*.npz")
-    )
-    assert kept == sorted(Path(str(row["id"])) / f"model-{row['n']}.npz" for row in rows(project))
+    kept = sorted((file["trial"], file["path"]) for file in project.json("outputs", "--json"))
+    assert kept == sorted((row["id"], f"model-{row['n']}.npz") for row in rows(project))
 
 
 def test_settings_layers(project: Project) -> None:

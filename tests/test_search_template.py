@@ -23,7 +23,7 @@ def filled(words: tuple[str, ...], settings: dict[str, Any], args_format: ArgsFo
 
 
 def filled_shell(text: str, settings: dict[str, Any]) -> str:
-    return Template((Stage("main", (text,), shell=True),), "my-study").fill(settings, "tabc")[0][1][0]
+    return Template((Stage("main", (text,), shell=True),), "my-study").fill(settings, "tabc")[0][1][-1]
 
 
 @given(ANY_TEXT)

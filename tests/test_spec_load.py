@@ -105,7 +105,13 @@ def test_a_command_over_several_lines(tmp_path: Path) -> None:
 
 def test_shell_commands_are_one_string_with_quoted_values(tmp_path: Path) -> None:
     study = load(tmp_path, 'command: echo ${HOME} {x} {args} | cat\nshell: true\nparameters: {x: "a\'b"}\n')
-    assert commands(study) == [("""echo ${HOME} 'a'"'"'b' --x 'a'"'"'b' | cat""",)]
+    assert commands(study) == [
+        (
+            "/bin/sh",
+            "-c",
+            """echo ${HOME} 'a'"'"'b' --x 'a'"'"'b' | cat""",
+        )
+    ]
     assert study.stages[0].shell
 
 

@@ -9,8 +9,9 @@ agent   {e,t,v,id,host,machine,boot,pid,began,slots[,job]}
                                `task` what squeue shows as array_task (task null outside arrays), `sub` the submission
 client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote this file
 start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
-end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,note}
-                               it ended; `m` maps a metric to [last, min, max, count]; absent keys are unknown
+end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,from,note}
+                               it ended; `m` maps a metric to [last, min, max, count], `from` is the checkpoint it
+                               went on from; absent keys are unknown
 beat    {e,t,live}             the agent is alive; `live` maps trial `i` to {step, m} for attempts under way
 note    {e,t,text[,i]}         something worth telling the user
 bye     {e,t,reason}           the agent ended in order

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from windlass.bundle.data import find_small_files, pack_data
 from windlass.bundle.environment import find_environment_problems
 from windlass.bundle.folder import Prepared, Turn, folder_error, prepare_folder
 from windlass.claims import ranges as rs
@@ -88,7 +89,7 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
         raise InputError(problems)
     assert plan.terms is not None
     try_request(plan.terms, StudyPaths(plan.folder))
-    return [*plan.warnings, *find_warnings(plan, cluster, here)]
+    return [*plan.warnings, *find_warnings(plan, cluster, here), *find_small_files(plan.study)]
 
 
 def submit_plan(plan: Plan, reporter: Reporter, sample: int | None = None) -> tuple[StudyPaths, Submitted]:
@@ -98,6 +99,7 @@ def submit_plan(plan: Plan, reporter: Reporter, sample: int | None = None) -> tu
     assert plan.terms is not None
     try:
         os.makedirs(paths.claims, exist_ok=True)
+        pack_data(plan)  # may take long: before the turn, which others would take for lost
         with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
             prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
             reporter.prepared(plan, prepared)

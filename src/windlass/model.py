@@ -196,6 +196,7 @@ class Request:
     mail_user: str | None = None
     mail_types: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)  # further sbatch options; True stands for no value
+    notice_s: int = 0  # the agent is told so long before the time is up; 0: not at all
     # How the site wants it said.
     gpu_form: str = "gres"
     memory_form: str = "mem"
@@ -213,6 +214,7 @@ class Terms:
     workdir: str
     array_limit: int | None = None  # tasks that one array may have
     patience_s: float = 180.0  # for sbatch's answer
+    units: int = 1  # jobs that follow each other in place of each agent: a chain
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ class Cause(str, enum.Enum):
     CANCELLED = "cancelled"
     STOPPED = "stopped"  # Ctrl-C, or the launcher went away
     LOST = "agent lost"  # the agent ended without a word
+    JOB_TIME = "job's time up"  # told before the end of the job's time, and not done by then
+    AGAIN = "another turn"  # it asked for one with its exit code
+    NO_PROGRESS = "no progress"  # two turns, and nothing to show for them
 
 
 STATE_OF: Dict[Cause, State] = {
@@ -49,7 +52,12 @@ STATE_OF: Dict[Cause, State] = {
     Cause.CANCELLED: State.CANCELLED,
     Cause.STOPPED: State.INTERRUPTED,
     Cause.LOST: State.INTERRUPTED,
+    Cause.JOB_TIME: State.INTERRUPTED,
+    Cause.AGAIN: State.INTERRUPTED,
+    Cause.NO_PROGRESS: State.FAILED,
 }
 
 # A retry after these would meet the same end, or was not wanted.
-NEVER_RETRIED = frozenset({Cause.DONE, Cause.DIVERGED, Cause.CANCELLED, Cause.STOPPED})
+NEVER_RETRIED = frozenset(
+    {Cause.DONE, Cause.DIVERGED, Cause.CANCELLED, Cause.STOPPED, Cause.JOB_TIME, Cause.AGAIN, Cause.NO_PROGRESS}
+)

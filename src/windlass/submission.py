@@ -38,7 +38,7 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
         if submissions:
             queue = fetch_queue()
             settled = [_settle(paths, one, queue, journal) for one in submissions if not one.settled]
-            present = count_present(submissions, queue)
+            present = count_present(submissions, queue) if terms.units == 1 else count_chains(submissions, queue)
         missing = max(0, wanted - present)
         first = max((one.first + one.agents for one in submissions), default=0)
         jobs = _send_arrays(terms, paths, missing, first, journal)
@@ -47,8 +47,8 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
 
 def _send_arrays(terms: Terms, paths: StudyPaths, agents: int, first: int, journal: ClientJournal) -> list[int]:
     request = terms.request
-    arrays = list(split_agents(agents, terms.array_limit))
-    if request.throttle and len(arrays) > 1:
+    arrays = _arrays(terms, agents)
+    if request.throttle and len(arrays) > 1 and terms.units == 1:
         request = dataclasses.replace(request, throttle=max(1, request.throttle // len(arrays)))
     jobs: list[int] = []
     for offset, count in arrays:
@@ -63,6 +63,13 @@ def _send_arrays(terms: Terms, paths: StudyPaths, agents: int, first: int, journ
             )
         jobs.append(sent.job)
     return jobs
+
+
+def _arrays(terms: Terms, agents: int) -> list[tuple[int, int]]:
+    """Arrays for so many agents. A chain is one of its own: a chain that is through uses up no units of another."""
+    if terms.units == 1:
+        return list(split_agents(agents, terms.array_limit))
+    return [(number * terms.units, terms.units) for number in range(agents)]
 
 
 def _send(request: Request, terms: Terms, paths: StudyPaths, first: int, count: int, journal: ClientJournal) -> Sent:
@@ -93,7 +100,7 @@ def _look_for(submission: str, sent: Sent) -> Sent:
 
 def example_script(terms: Terms, paths: StudyPaths) -> str:
     """The script of the first array; the name of the submission is filled in when there is one."""
-    count = next(split_agents(terms.agents, terms.array_limit))[1]
+    count = _arrays(terms, terms.agents)[0][1]
     return script_of(terms.request, paths, count, comment_of(NO_SUBMISSION), NO_SUBMISSION, terms.workdir)
 
 
@@ -138,6 +145,12 @@ def count_present(submissions: list[Submission], queue: Queue) -> int:
         if row.comment in comments and row.state in _PRESENT:
             present += sum(last - first + 1 for first, last in row.pending_tasks) or 1
     return present
+
+
+def count_chains(submissions: list[Submission], queue: Queue) -> int:
+    """Chains of this study of which a unit waits or runs."""
+    comments = {submission.comment for submission in submissions}
+    return len({row.array for row in queue.rows if row.comment in comments and row.state in _PRESENT})
 
 
 def _find_in_queue(submission: str, queue: Queue) -> int | None:

@@ -8,6 +8,7 @@
 #SBATCH --array=0-24%10
 #SBATCH --output=/scratch/me/project/hpc_outputs/cartpole_%A_%a.out
 #SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --comment=windlass:ID
 #SBATCH --chdir=/home/me/project
@@ -16,4 +17,5 @@
 #SBATCH --exclude=node[3-5]
 
 # One agent: it takes trials until none is left.
+trap '' USR1  # until the agent listens
 exec /usr/bin/python3 -I /scratch/me/project/cartpole/agent.pyz /scratch/me/project/cartpole --job ID

@@ -6,6 +6,7 @@ import argparse
 import os
 import resource
 import select
+import signal
 import shutil
 import sys
 import tempfile
@@ -14,11 +15,13 @@ from typing import Any, Callable, Dict, List, Optional
 
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
+from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
-from windlass.agent.loop import EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, Limits, Loop
+from windlass.agent.loop import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Loop
 from windlass.agent.ready import Ready, make_ready
 from windlass.agent.runner import Runner
 from windlass.agent.store import NotReady
+from windlass.agent.sweep import sweep_dead, sweep_main
 from windlass.agent.warming import Warming
 from windlass.claims.alive import identity
 from windlass.errors import WindlassError
@@ -40,6 +43,9 @@ def parse_arguments(words: Optional[List[str]]) -> argparse.Namespace:
 
 
 def main(words: Optional[List[str]] = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    if "--sweep" in words:
+        return sweep_main(words)
     arguments = parse_arguments(words)
     paths = StudyPaths(arguments.folder)
     try:
@@ -51,7 +57,7 @@ def main(words: Optional[List[str]] = None) -> int:
     job = read_job(os.environ, arguments.job)
     if job is not None:
         config.gpus = job_gpus(os.environ)
-    scratch = LocalScratch(job, config.local_scratch, bool(config.data))
+    scratch = LocalScratch(job, config.local_scratch, bool(config.data) or config.code is not None)
     runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=scratch.made or None)
     try:
         return _live(arguments, paths, config, agent, job, scratch, runtime_folder)
@@ -86,25 +92,40 @@ def _live(
         journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
         journal.flush()
 
+    if job is not None and Claimer(paths, agent).nothing_left():
+        _say_goodbye(journal, "nothing left")  # a unit that a chain did not need
+        return EXIT_DONE
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
     try:
         ready = make_ready(config, scratch, note)
     except NotReady as problem:
         return _not_ready(journal, problem)
+    except SystemExit:
+        _say_goodbye(journal, "interrupted")
+        raise
     try:
         os.chdir(config.workdir)
+        if scratch.made:
+            sweep_dead([os.path.dirname(scratch.made)], paths.queue if job is not None else "", note)
         swept = scratch.made or runtime_folder  # goes also when the agent is killed
         return _run_trials(arguments, paths, config, agent, job, ready, journal, note, swept, runtime_folder)
     finally:
         ready.close()
 
 
+def _say_goodbye(journal: JournalWriter, reason: str) -> None:
+    """The end of an agent that has taken nothing."""
+    journal.add({"e": "bye", "t": round(time.time(), 3), "reason": reason})
+    journal.flush()
+    journal.close()
+
+
 def _not_ready(journal: JournalWriter, problem: NotReady) -> int:
     """Nothing was taken: the trials are left to nodes that can execute them."""
     print(f"windlass agent: {problem}", file=sys.stderr)
     journal.add({"e": "note", "t": round(time.time(), 3), "text": f"{os.uname().nodename}: {problem}"})
-    journal.add({"e": "bye", "t": round(time.time(), 3), "reason": f"not ready: {problem}"})
-    journal.flush()
-    journal.close()
+    _say_goodbye(journal, f"not ready: {problem}")
     return EXIT_NOT_READY
 
 
@@ -132,10 +153,10 @@ def _run_trials(
     warming = None
     if config.warm_mode != "off":
         warming = Warming(config, env, paths.agent, paths.warm, note)
-    runner = Runner(config, paths, agent, slots, env, journal, poller, warming, runtime_folder)
+    limits = Limits(config, job is not None, os.environ)
+    runner = Runner(config, paths, agent, slots, env, journal, poller, warming, runtime_folder, limits)
     claimer = Claimer(paths, agent)
     queue = TrialQueue(TrialFile(paths))
-    limits = Limits(config.lease_s, job is not None, config.job_time_s, config.trial_time_s)
     loop = Loop(
         agent, runner, claimer, queue, journal, poller, fifo, swept, arguments.launcher_fd, arguments.linger, limits
     )

@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"\{envvar:(\w+)\}")
 class Trial:
     """A trial as the agent knows it: its number and its line of trials.jsonl."""
 
-    __slots__ = ("id", "node_words", "number", "settings", "settings_json", "stages", "tried")
+    __slots__ = ("id", "node_words", "number", "settings", "settings_json", "stages", "tried", "turns")
 
     def __init__(self, number: int, line: bytes) -> None:
         fields = json.loads(line)
@@ -34,6 +34,7 @@ class Trial:
         self.stages: List[Tuple[str, List[str]]] = fields["stages"]
         # Whether its words have parts that only the node can fill in.
         self.node_words = b"{envvar:" in line or b"{args_json_file}" in line
+        self.turns: Optional[Dict[str, Any]] = None  # what the last one has brought, where that is not kept on disk
         self.tried: Dict[str, int] = {}  # cause → how often it ended so here
 
 
@@ -44,8 +45,9 @@ class Attempt:
     """A trial under way in a slot."""
 
     __slots__ = (
-        "attempt", "book", "cause", "cpu_s", "curve", "deadline", "ended", "ends", "kill_at", "launched", "note", "pid",
-        "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "told", "trial", "variables", "warm",
+        "attempt", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "kill_at", "launched",
+        "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "trial", "variables",
+        "warm", "warned", "word",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -71,7 +73,9 @@ class Attempt:
         self.cpu_s = 0.0
         self.note = ""
         self.warm = False
-        self.told = False  # it ended by the word that ended us as well
+        self.warned = False  # it was told that the end is near; to end with 0 is to be done all the same
+        self.word = 0  # the signal that told it
+        self.checkpoint = ""  # what it continues from
 
     def send(self, number: int) -> None:
         """Signal the whole process group; it is no error if it is gone."""
@@ -145,7 +149,7 @@ class Spawner:
         return found
 
 
-_DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def explain_start_error(error: OSError, words: List[str]) -> Tuple[int, str]:
@@ -169,3 +173,22 @@ def cause_of(status: int) -> Tuple[Cause, int, int]:
     if os.WIFSIGNALED(status):
         return Cause.KILLED, 0, os.WTERMSIG(status)
     return Cause.FAILED, os.WEXITSTATUS(status), 0
+
+
+def kill_group(group: int, number: int) -> bool:
+    """Whether there was anybody in the group."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        return False
+    return True
+
+
+def fill_value(text: str, settings: Dict[str, Any]) -> str:
+    """A variable of the study's own with its placeholders filled in."""
+    for name, value in settings.items():
+        text = text.replace(
+            "{" + name + "}",
+            value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False),
+        )
+    return text

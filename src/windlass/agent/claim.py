@@ -102,6 +102,11 @@ class Claimer:
         self._previous = rs.count(taken)
         return taken
 
+    def nothing_left(self) -> bool:
+        """Whether all trials are through: nobody's work is open, and nobody has any that could come back."""
+        register = self._register.read()
+        return not register.todo and not register.held
+
     def others_hold(self) -> bool:
         """Whether other agents still execute trials that may come back."""
         return any(held for agent, held in self._register.read().held.items() if agent != self._agent)

@@ -7,10 +7,10 @@ cause, the guard reads the end of file, ends everything that the agent had start
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from typing import Tuple
 
+from windlass.agent.sweep import release_folder, salvage
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
 
 
@@ -41,7 +41,11 @@ def _watch(agent: str, agent_pid: int, runtime_folder: str, reading: int) -> Non
     ended_in_order = os.read(reading, 1) == b"q"
     if not ended_in_order:
         end_strays(AGENT_VARIABLE, agent)
-        shutil.rmtree(runtime_folder, ignore_errors=True)
+        local = os.environ.get("SLURM_TMPDIR", "")
+        if local and local != runtime_folder:
+            salvage(local)
+        # Where there is no time for that any more, the next agent on this node does it.
+        release_folder(runtime_folder)
 
 
 def _release_descriptors(kept: int) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
+import sys
 import tempfile
 from typing import Any, Dict, List, Mapping, Optional
+
+from windlass.agent.sweep import Mark, release_folder
 
 
 def read_job(environ: Mapping[str, str], submission: Optional[str]) -> Optional[Dict[str, Any]]:
@@ -46,11 +48,17 @@ class LocalScratch:
         if job is None and not wanted:
             return
         self.path = self.made = _make(job, place)
+        self._mark = Mark(self.made, job)
         os.environ["SLURM_TMPDIR"] = self.path
 
     def remove(self) -> None:
-        if self.made:
-            shutil.rmtree(self.made, ignore_errors=True)
+        """Remove what we made, unless there are outputs in it that could not be copied out."""
+        if not self.made:
+            return
+        problem = release_folder(self.made)
+        self._mark.close()
+        if problem:
+            print(f"windlass agent: {self.made} stays on {os.uname().nodename}: {problem}", file=sys.stderr)
 
 
 def _make(job: Optional[Mapping[str, Any]], place: Optional[str]) -> str:
@@ -60,10 +68,21 @@ def _make(job: Optional[Mapping[str, Any]], place: Optional[str]) -> str:
     name = f"{getpass.getuser()}_{job['array']}{task}_{job['restart']}"
     for root in (os.path.expandvars(place or ""), tempfile.gettempdir()):
         if root and "$" not in root:
-            path = os.path.join(root, name)
             try:
-                os.makedirs(path, mode=0o700, exist_ok=True)
-                return path
+                os.makedirs(root, mode=0o700, exist_ok=True)
+                return _make_new(os.path.join(root, name))
             except OSError:
                 continue
     return tempfile.mkdtemp(prefix=name)
+
+
+def _make_new(path: str) -> str:
+    """A folder of that name; another, where somebody died in this very job and left outputs in the first."""
+    for number in range(100):
+        try:
+            name = f"{path}.{number}" if number else path
+            os.mkdir(name, 0o700)
+            return name
+        except FileExistsError:
+            continue
+    raise FileExistsError(path)

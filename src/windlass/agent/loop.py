@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.guard import release_guard, start_guard
+from windlass.agent.interrupt import Limits
 from windlass.agent.metrics import MessageReader
 from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
@@ -24,7 +25,6 @@ from windlass.journal.write import DiskFull, JournalWriter
 from windlass.states import Cause
 
 _CONTROL_S = 1.0  # how often the register is looked at for cancellations
-_START_S = 60.0  # a job's time is in minutes, and its own start takes a part of the first
 _TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
 _IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_READY, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 3, 5, 130
@@ -33,27 +33,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_READY, EXIT_FULL, EXIT_STOPPED = 
 class Mode(enum.Enum):
     RUN = "run"
     DRAIN = "drain"  # take no more, let those under way end
+    NEAR = "near"  # the end is near: take no more, those under way are told
     STOP = "stop"  # end those under way
-
-
-class Limits:
-    """What an agent has to keep to: the lease others give it, and the time its job has."""
-
-    def __init__(self, lease_s: float, job: bool, job_time_s: Optional[float], trial_time_s: Optional[float]) -> None:
-        self.lease_s = lease_s
-        self.job = job
-        self.job_time_s = job_time_s if job else None
-        self.trial_time_s = trial_time_s
-
-    def too_late(self, elapsed_s: float) -> bool:
-        """Whether a trial begun now would not end within the job."""
-        if self.job_time_s is None or self.trial_time_s is None:
-            return False
-        # The first trials are begun however tight it is: the job was asked for with their time.
-        return elapsed_s > _START_S and elapsed_s + self.trial_time_s > self.job_time_s + _START_S
-
-    def at_its_end(self, elapsed_s: float) -> bool:
-        return self.job_time_s is not None and elapsed_s > self.job_time_s - _START_S
 
 
 class Loop:
@@ -105,7 +86,7 @@ class Loop:
         """Work until nothing is left or we are told to stop. The exit code tells the truth."""
         self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, lambda *_: None)  # the wake-up pipe carries the number
         self._guard = start_guard(self._agent, self._runtime_folder)
         for descriptor in (self._wake, self._fifo, self._launcher):
@@ -125,7 +106,7 @@ class Loop:
 
     def _take_down(self) -> None:
         # Nothing is under way here, unless an error of our own brought us down.
-        self._unfinished = sorted(self._runner.unended | set(self._unfinished))
+        self._unfinished = sorted(self._runner.unended | self._runner.handed_back | set(self._unfinished))
         self._runner.stop_all(Cause.STOPPED, kill=True)
         if self._runner.warming is not None:
             self._runner.warming.close()
@@ -155,9 +136,12 @@ class Loop:
             # What a trial said before it ended is read before its end is recorded.
             self._read_messages()
             runner.finish_ended()
+        now = time.monotonic()
+        if self._limits.is_near(now) and self._mode in (Mode.RUN, Mode.DRAIN):
+            self._end_is_near(self._limits.deadline or now)
         if self._mode is Mode.RUN:
-            if self._limits.too_late(time.monotonic() - self._began):
-                self._mode, self._reason = Mode.DRAIN, "the job's time is nearly up"
+            if self._limits.too_late(now):
+                self._change(Mode.DRAIN, "the job's time is nearly up")
                 self._note("the job's time is nearly up: no more trials are begun in it")
             else:
                 self._fill()
@@ -172,6 +156,8 @@ class Loop:
     def _patience_s(self, now: float) -> float:
         """How long the poll may wait for something to happen."""
         until = min(self._next_beat, self._next_control)
+        if self._limits.near_at is not None and self._mode in (Mode.RUN, Mode.DRAIN):
+            until = min(until, self._limits.near_at)
         if self._runner.ended:
             until = min(until, now + _TOLD_S / 4)
         for when in (self._runner.check_limits(now), self._runner.watch(now)):
@@ -217,6 +203,8 @@ class Loop:
         if not self._flush_journal():
             return False
         try:
+            if self._runner.keeper is not None:
+                self._runner.keeper.sync()  # ends must not be safer than outputs
             # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
             self._journal.sync()
             taken = self._claimer.take(free, rate_per_s, self._runner.busy)
@@ -249,7 +237,8 @@ class Loop:
             return False
         now = time.monotonic()
         return any(
-            attempt.cause is None and attempt.status and now - attempt.ended < _TOLD_S for attempt in self._runner.ended
+            attempt.cause is None and not attempt.warned and attempt.status and now - attempt.ended < _TOLD_S
+            for attempt in self._runner.ended
         )
 
     # -- what happened
@@ -282,23 +271,39 @@ class Loop:
     def _read_signals(self) -> None:
         numbers = set(os.read(self._wake, 4096))
         for number in numbers - {signal.SIGCHLD}:
-            if number == signal.SIGINT and self._mode is Mode.RUN:
-                self._mode, self._reason, self._exit = Mode.DRAIN, "interrupted", EXIT_STOPPED
-            elif self._limits.at_its_end(time.monotonic() - self._began):
-                self._stop("the job's time limit")
+            now = time.monotonic()
+            if number == signal.SIGUSR1:
+                until = self._limits.hear(now)
+                if until is not None and self._mode in (Mode.RUN, Mode.DRAIN):
+                    self._end_is_near(until)
+            elif number == signal.SIGINT and self._mode is Mode.RUN:
+                self._change(Mode.DRAIN, "interrupted")
+                self._exit = EXIT_STOPPED
+            elif self._limits.at_its_end(now):
+                self._stop("the job's time limit", Cause.JOB_TIME)
             else:
                 self._stop("interrupted")
         if signal.SIGCHLD in numbers:
             self._reap()
 
-    def _stop(self, reason: str) -> None:
+    def _change(self, mode: Mode, reason: str) -> None:
+        self._mode, self._reason = mode, reason
+        self._runner.taking = mode is Mode.RUN
+
+    def _end_is_near(self, until: float) -> None:
+        """Tell the trials under way; those that are not done in time are handed back."""
+        self._change(Mode.NEAR, "the end of the job's time is near")
+        told = self._runner.warn_all(until - self._limits.reserve_s)
+        self._note(f"the end is near: no more trials are begun here, {told} under way were told")
+
+    def _stop(self, reason: str, cause: Cause = Cause.STOPPED) -> None:
         """End the trials under way: politely the first time, at once the second."""
         again = self._mode is Mode.STOP
-        self._mode, self._reason, self._exit = Mode.STOP, reason, EXIT_STOPPED
+        self._change(Mode.STOP, reason)
+        self._exit = EXIT_STOPPED
         if self._limits.job:
-            self._runner.blame_us()
-        self._unfinished = sorted(self._runner.unended | set(self._unfinished))
-        self._runner.stop_all(Cause.STOPPED, kill=again)
+            self._runner.blame_us(cause)
+        self._runner.stop_all(cause, kill=again)
 
     def _reap(self) -> None:
         while True:
@@ -336,7 +341,8 @@ class Loop:
         waiting = self._runner.warm_lost()
         server.close()
         if isinstance(event, Refused) and warming.explicit:
-            self._mode, self._reason, self._exit = Mode.STOP, f"warm: {event.reason}", EXIT_REFUSED
+            self._change(Mode.STOP, f"warm: {event.reason}")
+            self._exit = EXIT_REFUSED
             print(f"windlass agent: warm start refused: {event.reason}", file=sys.stderr)
             self._unfinished = sorted({attempt.trial.number for attempt in waiting} | self._runner.unended)
             self._runner.abandon(waiting)
@@ -391,8 +397,8 @@ class Loop:
     def _disk_full(self, error: DiskFull) -> None:
         if self._exit != EXIT_FULL:
             print(f"windlass agent: no room left on the disk of {error}; no more trials are started", file=sys.stderr)
-            self._reason, self._exit = "disk full", EXIT_FULL
-            self._mode = Mode.DRAIN if self._mode is Mode.RUN else self._mode
+            self._change(Mode.DRAIN if self._mode is Mode.RUN else self._mode, "disk full")
+            self._exit = EXIT_FULL
             self._abandon_unlaunched()
         try:
             self._journal.flush_reserve()

@@ -28,7 +28,7 @@ def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], 
     """Raises NotReady, with nothing left behind, where the node cannot be made ready."""
     store = NodeStore(store_root(config, scratch), say)
     try:
-        stage_code(config, store)
+        stage_code(config, store, scratch.path, stays=bool(scratch.made))
         if config.data:
             stage_data(config, store, scratch.path)
         env = activate(config, dict(os.environ), store, say)
@@ -41,7 +41,13 @@ def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], 
 
 
 def store_root(config: AgentConfig, scratch: LocalScratch) -> str:
-    """Where the cache is: beside the jobs' folders where we make those ourselves, else inside the job's own."""
+    """Where the cache is: beside the jobs' folders, so that it outlives them; inside this job's own if it must."""
+    name = f"windlass-{os.getuid()}"
     if scratch.made:
-        return os.path.join(os.path.dirname(scratch.made), f"windlass-{os.getuid()}")
-    return scratch.path or os.path.join(tempfile.gettempdir(), f"windlass-{os.getuid()}")
+        return os.path.join(os.path.dirname(scratch.made), name)
+    if not scratch.path:
+        return os.path.join(tempfile.gettempdir(), name)
+    beside = os.path.dirname(os.path.realpath(scratch.path))
+    same_disk = os.stat(beside).st_dev == os.stat(scratch.path).st_dev
+    can_share = same_disk and beside != os.sep and os.access(beside, os.W_OK)
+    return os.path.join(beside if can_share else scratch.path, name)

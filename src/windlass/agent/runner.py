@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import select
 import signal
@@ -10,33 +10,37 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
+from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import (
-    NO_METRICS,
+    NOT_EXECUTABLE,
     Attempt,
     Spawner,
     Trial,
-    cause_of,
     explain_start_error,
     fill_in,
+    fill_value,
+    kill_group,
     trial_variables,
 )
 from windlass.agent.config import AgentConfig, Slot
-from windlass.agent.diagnose import refine_cause
-from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, OutputPatterns
+from windlass.agent.interrupt import Limits, Notice, wall_of
+from windlass.agent.listen import Listener
+from windlass.agent.metrics import Message, MetricsFile
 from windlass.agent.output import OutputLog, Stream
-from windlass.agent.outputs import keep_outputs
+from windlass.agent.outputs import OutputKeeper
+from windlass.agent.record import render_end
+from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
 from windlass.claims.alive import process_began
 from windlass.claims.strays import end_strays
 from windlass.journal.pieces import OURS, STDERR, STDOUT
 from windlass.journal.write import JournalWriter
 from windlass.paths import StudyPaths
-from windlass.states import NEVER_RETRIED, Cause
+from windlass.states import NEVER_RETRIED, STATE_OF, Cause, State
 
 _READ_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.005
 _LEFTOVER_GRACE_S = 2.0
-_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Runner:
@@ -53,12 +57,20 @@ class Runner:
         poller: select.epoll,
         warming: Optional[Warming],
         runtime_folder: str,
+        limits: Limits,
     ) -> None:
         self._config = config
         self._paths = paths
         self._journal = journal
         self._poller = poller
-        self._env = base_env
+        self._notice = Notice(runtime_folder)
+        self._word = int(getattr(signal, f"SIG{config.stop_signal}"))
+        told_by = {"WINDLASS_STOP_SIGNAL": str(self._word), **self._notice.variables()}
+        self._env = {**base_env, **limits.variables(), **told_by}
+        self._limits = limits
+        self._checkpoints = Checkpoints(config, paths, self._env)
+        self._turns = Turns(config, self._checkpoints, limits.job_time_s)
+        self._tell_at = self._until = math.inf  # when attempts are told by signal that the end is near, and when it is
         self._runtime_folder = runtime_folder
         self.warming = warming
         self.free = list(reversed(slots))
@@ -69,14 +81,17 @@ class Runner:
         self._timed: Set[Attempt] = set()
         self._unwatched: Deque[Tuple[float, Attempt, int]] = deque()
         self._leftovers: Dict[int, float] = {}  # process group whose leader is gone → when it is killed
-        self._spawner = Spawner(base_env)
+        self._spawner = Spawner(self._env)
         self._filled_in = [(name, value) for name, value in config.env.items() if "{" in value]
-        self._patterns = OutputPatterns(config.metrics)
         self.output = OutputLog(paths.output_of(agent), paths.output_index_of(agent))
         self.curves = MetricsFile(paths.metrics_of(agent))
+        self._listener = Listener(config, self.curves, lambda attempt: self.stop(attempt, Cause.DIVERGED))
+        self.keeper = OutputKeeper.of(config, paths, agent, base_env)
         self._count = 0
         self.finished = 0
         self.failed = 0
+        self.handed_back: Set[int] = set()  # trials that were interrupted: anybody's again once this agent ends
+        self.taking = True  # whether there will be more turns here
         self.retry: Callable[[Trial], None] = lambda trial: None
 
     @property
@@ -87,7 +102,7 @@ class Runner:
     @property
     def unended(self) -> Set[int]:
         """Trials under way, without those that have ended and are only waiting to be recorded."""
-        return self.busy - {attempt.trial.number for attempt in self.ended if not attempt.told}
+        return self.busy - {attempt.trial.number for attempt in self.ended}
 
     # -- starting
 
@@ -111,11 +126,36 @@ class Runner:
         seed = trial.settings.get(self._config.seed_name)
         attempt.variables = trial_variables(trial, attempt.attempt, attempt.slot, seed)
         for name, value in self._filled_in:
-            attempt.variables[os.fsencode(name)] = os.fsencode(_fill_value(value, trial.settings))
-        self._launch_stage(attempt)
+            attempt.variables[os.fsencode(name)] = os.fsencode(fill_value(value, trial.settings))
+        folder = os.fsencode(self._checkpoints.folder_of(trial))
+        attempt.variables[b"WINDLASS_CHECKPOINT_DIR"] = attempt.variables[b"checkpoint_dir"] = folder
+        if attempt.deadline is not None:
+            until = min(attempt.deadline, self._limits.deadline or attempt.deadline)
+            attempt.variables[b"WINDLASS_DEADLINE"] = b"%d" % wall_of(until)
+        if not self._checkpoints.configured or self._begin_turn(attempt):
+            self._launch_stage(attempt)
+
+    def _begin_turn(self, attempt: Attempt) -> bool:
+        """False where there is nothing to start."""
+
+        def note(text: str) -> None:
+            attempt.note = attempt.note or text
+            self._journal.add({"e": "note", "t": round(time.time(), 3), "i": attempt.trial.number, "text": text})
+
+        try:
+            if self._turns.begin(attempt, note):
+                return True
+            attempt.stage = len(attempt.trial.stages) - 1
+        except OSError as error:
+            self._say(attempt, f"windlass: checkpoints: {error.filename}: {error.strerror}")
+            attempt.status = NOT_EXECUTABLE << 8
+        self._stage_ended(attempt)
+        return False
 
     def _launch_stage(self, attempt: Attempt) -> None:
         words = attempt.trial.stages[attempt.stage][1]
+        if self._checkpoints.configured:
+            words = self._checkpoints.fill_in(attempt.trial, attempt.stage, words, attempt.checkpoint)
         if attempt.trial.node_words:
             words = fill_in(words, self._env, self._arguments_file(attempt, words))
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
@@ -200,7 +240,7 @@ class Runner:
         """Made for the first byte: most trials have nothing to say on one of the two."""
         stream = attempt.streams.get(kind)
         if stream is None:
-            reader = self._line_reader(attempt) if self._patterns else None
+            reader = self._listener.line_reader(attempt)
             limit = self._config.output_limit_bytes
             stream = Stream(self.output, attempt.trial.number, attempt.attempt, kind, limit, reader)
             attempt.streams[kind] = stream
@@ -223,50 +263,12 @@ class Runner:
         attempt.ends = {}
         return held
 
-    def _line_reader(self, attempt: Attempt) -> Callable[[bytes], None]:
-        def read(line: bytes) -> None:
-            found, step = self._patterns.read(line)
-            fresh = {
-                name: value
-                for name, value in found.items()
-                if not attempt.book.logged or name not in attempt.book.values
-            }
-            if fresh:
-                self._record(attempt, time.time(), step, fresh)
-
-        return read
-
     def deliver(self, message: Message) -> None:
         """A message of windlass.log has come."""
         number, attempt_number, when, step, values = message
         attempt = self.attempts.get(attempt_number)
         if attempt is not None and attempt.trial.number == number:
-            self._book(attempt).logged = True
-            self._record(attempt, when, step, values)
-
-    def _book(self, attempt: Attempt) -> MetricBook:
-        if attempt.book is NO_METRICS:
-            attempt.book = MetricBook()
-        return attempt.book
-
-    def _record(self, attempt: Attempt, when: float, step: Optional[float], values: Dict[str, float]) -> None:
-        book = self._book(attempt)
-        if step is not None:
-            book.step = step
-        for name, value in values.items():
-            book.add(name, value)
-            if name == self._config.metric and not abs(value) < float("inf"):
-                self._not_a_number(attempt, name, value)
-        if attempt.curve is None:
-            attempt.curve = Curve()
-        if values and attempt.curve.keep(when):
-            self.curves.add(attempt.trial.number, attempt.attempt, when, step, values)
-
-    def _not_a_number(self, attempt: Attempt, name: str, value: float) -> None:
-        at_step = "" if attempt.book.step is None else f" at step {attempt.book.step:g}"
-        attempt.note = attempt.note or f"{name} became {value}{at_step}"
-        if self._config.stop_on_nan and attempt.cause is None:
-            self.stop(attempt, Cause.DIVERGED)
+            self._listener.take_logged(attempt, when, step, values)
 
     # -- ending
 
@@ -274,24 +276,39 @@ class Runner:
         """Ask an attempt to end; it is killed if it does not."""
         if attempt.cause is None:
             attempt.cause = cause
-        if attempt.kill_at is None:
-            attempt.send(signal.SIGTERM)
-            attempt.send(signal.SIGCONT)
-            attempt.kill_at = time.monotonic() + self._config.grace_s
-            self._timed.add(attempt)
+            interrupted = STATE_OF[cause] is State.INTERRUPTED
+            self._tell(attempt, self._word if interrupted else signal.SIGTERM, time.monotonic() + self._config.grace_s)
+
+    def _tell(self, attempt: Attempt, number: int, until: float) -> None:
+        attempt.word = number
+        attempt.send(number)
+        attempt.send(signal.SIGCONT)
+        attempt.kill_at = until if attempt.kill_at is None else min(until, attempt.kill_at)
+        self._timed.add(attempt)
+
+    def warn_all(self, until: float) -> int:
+        """Tell the attempts under way by when they must have ended. Returns how many there are."""
+        self._notice.write(until)
+        told = [attempt for attempt in self.attempts.values() if attempt.cause is None and attempt not in self.ended]
+        # Who saves nothing is left alone for as long as can be: it may still get done.
+        self._tell_at = until - (math.inf if self._checkpoints.configured else self._config.grace_s)
+        self._timed.update(told)
+        self._until = until
+        self.check_limits(time.monotonic())
+        return len(told)
 
     def stop_all(self, cause: Cause, kill: bool = False) -> None:
+        self._notice.write(time.monotonic() + self._config.grace_s)
         for attempt in [attempt for attempt in self.attempts.values() if attempt not in self.ended]:
             self.stop(attempt, cause)
             if kill:
                 attempt.send(signal.SIGKILL)
 
-    def blame_us(self) -> None:
+    def blame_us(self, cause: Cause) -> None:
         """Attempts that ended badly a moment before we were told to end: the same word reached both."""
         for attempt in self.ended:
             if attempt.cause is None and attempt.status:
-                attempt.cause = Cause.STOPPED
-                attempt.told = True
+                attempt.cause = cause
 
     def check_limits(self, now: float) -> Optional[float]:
         """Enforce time limits and graces; returns when to look again."""
@@ -301,14 +318,17 @@ class Runner:
             if attempt.kill_at is not None and now >= attempt.kill_at:
                 attempt.send(signal.SIGKILL)
                 attempt.kill_at = now + 1.0
+            elif attempt.kill_at is None and now >= self._tell_at:
+                attempt.warned = True
+                self._tell(attempt, self._word, self._until)
             elif attempt.kill_at is None and attempt.deadline is not None and now >= attempt.deadline:
                 self.stop(attempt, Cause.TIME)
         for group, kill_at in list(self._leftovers.items()):
             if now >= kill_at:
                 del self._leftovers[group]
-                _kill_group(group, signal.SIGKILL)
-        times = [a.kill_at if a.kill_at is not None else a.deadline for a in self._timed]
-        return min((when for when in (*times, *self._leftovers.values()) if when is not None), default=None)
+                kill_group(group, signal.SIGKILL)
+        times = [_next_look(attempt.kill_at, attempt.deadline, self._tell_at) for attempt in self._timed]
+        return min((*times, *self._leftovers.values()), default=None)
 
     def child_ended(self, pid: int, status: int, rss_kb: float, cpu_s: float) -> bool:
         """A process was reaped; False when it is none of ours."""
@@ -322,8 +342,8 @@ class Runner:
         attempt = self.attempts.get(token)
         if attempt is not None:
             attempt.pid = pid
-            if attempt.cause is not None:
-                attempt.send(signal.SIGTERM)
+            if attempt.word:
+                attempt.send(attempt.word)
 
     def warm_ended(self, token: int, status: int, rss_kb: float, cpu_s: float) -> None:
         attempt = self.attempts.get(token)
@@ -357,22 +377,24 @@ class Runner:
         attempt.cpu_s += cpu_s
         group = attempt.pid
         # Whatever the trial left in its process group ends with it.
-        if _kill_group(group, signal.SIGTERM):
+        if kill_group(group, signal.SIGTERM):
             self._leftovers[group] = time.monotonic() + _LEFTOVER_GRACE_S
-            _kill_group(group, signal.SIGCONT)
+            kill_group(group, signal.SIGCONT)
         self._stage_ended(attempt)
 
     def _stage_ended(self, attempt: Attempt) -> None:
         """Go on with the next stage, or free the slot. The books are done later, when the slot is busy again."""
         attempt.ended = time.monotonic()
         last = attempt.stage + 1 == len(attempt.trial.stages)
-        if attempt.status == 0 and attempt.cause is None and not last:
+        if attempt.status == 0 and attempt.cause is None and not attempt.warned and not last:
             self._close_stage(attempt)
             attempt.stage += 1
             self._launch_stage(attempt)
             return
-        self.free.append(attempt.slot)
+        self._timed.discard(attempt)
         self.ended.append(attempt)
+        if self.keeper is None:
+            self.free.append(attempt.slot)
 
     def _close_stage(self, attempt: Attempt) -> None:
         if self._drain_pipes(attempt) and attempt.pid not in self._leftovers:
@@ -382,27 +404,45 @@ class Runner:
 
     def finish_ended(self) -> None:
         """Record the attempts that have ended."""
+        waiting: List[Attempt] = []
         for attempt in self.ended:
             self._close_stage(attempt)
-            self._finish(attempt)
-        self.ended.clear()
+            if self.keeper is None:
+                self._finish(attempt)
+            elif self.keeper.safe(attempt.attempt, attempt.trial, attempt.variables):
+                attempt.note = self.keeper.note(attempt.attempt) or attempt.note
+                self._finish(attempt)
+                self.free.append(attempt.slot)  # only now: the next trial there may write files of the same names
+            else:
+                waiting.append(attempt)  # large files are being copied: ask again at the next turn
+        self.ended[:] = waiting
 
     def _finish(self, attempt: Attempt) -> None:
-        cause, code, number = cause_of(attempt.status)
-        if attempt.cause is not None:
-            cause = attempt.cause  # also when it then ended with 0: it was told to stop before it was done
-        elif cause in (Cause.FAILED, Cause.KILLED):
-            cause = refine_cause(cause, number, [stream.tail() for stream in attempt.streams.values()])
-        if self._config.outputs:
-            attempt.note = keep_outputs(self._config, self._paths, attempt.trial) or attempt.note
+        cause, code, number = self._turns.judge(attempt)
         for stream in attempt.streams.values():
             stream.finish(time.time())
-        self._journal.add_line(self._end_line(attempt, cause, code, number))
+        self._journal.add_line(render_end(attempt, cause, code, number))
         self._timed.discard(attempt)
         del self.attempts[attempt.attempt]
         self.finished += 1
-        if cause is not Cause.DONE:
+        if cause is Cause.DONE:
+            if self._checkpoints.configured:
+                self._checkpoints.prune(attempt.trial)
+        elif STATE_OF[cause] is State.INTERRUPTED:
+            self._after_interruption(attempt, cause)
+        else:
             self._after_failure(attempt, cause)
+
+    def _after_interruption(self, attempt: Attempt, cause: Cause) -> None:
+        if cause is Cause.AGAIN and self.taking:
+            self._try_again(attempt)
+        else:
+            self.handed_back.add(attempt.trial.number)
+
+    def _try_again(self, attempt: Attempt) -> None:
+        number = attempt.trial.number
+        self._journal.add({"e": "again", "t": round(time.time(), 3), "i": number, "n": attempt.attempt})
+        self.retry(attempt.trial)
 
     def _after_failure(self, attempt: Attempt, cause: Cause) -> None:
         trial = attempt.trial
@@ -412,33 +452,9 @@ class Runner:
         if allowed is None:
             allowed, used = self._config.retries.get("any", 0), sum(trial.tried.values())
         if used <= allowed and cause not in NEVER_RETRIED:
-            self._journal.add({"e": "again", "t": round(time.time(), 3), "i": trial.number, "n": attempt.attempt})
-            self.retry(trial)
+            self._try_again(attempt)
         else:
             self.failed += 1
-
-    def _end_line(self, attempt: Attempt, cause: Cause, code: int, number: int) -> str:
-        """The journal's line, written out by hand: this is the busiest place of all."""
-        wall, duration_s = attempt.started_wall, attempt.ended - attempt.started
-        line = (
-            f'{{"e":"end","t":{wall + duration_s:.3f},"i":{attempt.trial.number},"n":{attempt.attempt},'
-            f'"cause":"{cause.value}","code":{code},"start":{wall:.3f},"dur":{duration_s:.4f},'
-            f'"cpu_s":{attempt.cpu_s:.3f},"rss_mb":{attempt.rss_mb:.1f}'
-        )
-        more: Dict[str, Any] = {}
-        if number:
-            more["sig"] = number
-        if attempt.streams:
-            more["out"] = sum(stream.total_bytes for stream in attempt.streams.values())
-        if attempt.book.values:
-            more["m"] = attempt.book.to_json()
-        if attempt.book.step is not None:
-            more["step"] = attempt.book.step
-        if len(attempt.trial.stages) > 1:
-            more["stage"] = attempt.trial.stages[attempt.stage][0]
-        if attempt.note:
-            more["note"] = attempt.note
-        return f"{line},{_compact(more)[1:]}" if more else line + "}"
 
     def live(self) -> Dict[str, Any]:
         """Metrics of the attempts under way, for the beat."""
@@ -450,23 +466,18 @@ class Runner:
 
     def close(self) -> None:
         for group in self._leftovers:
-            _kill_group(group, signal.SIGKILL)
+            kill_group(group, signal.SIGKILL)
+        if self.keeper is not None:
+            self.keeper.close()
+            for text in self.keeper.notes:
+                self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
         self.output.flush(time.time(), force=True)
         self.curves.flush()
         self.output.close()
         self.curves.close()
 
 
-def _kill_group(group: int, number: int) -> bool:
-    """Whether there was anybody in the group."""
-    try:
-        os.killpg(group, number)
-    except OSError:
-        return False
-    return True
-
-
-def _fill_value(text: str, settings: Dict[str, Any]) -> str:
-    for name, value in settings.items():
-        text = text.replace("{" + name + "}", value if isinstance(value, str) else _compact(value))
-    return text
+def _next_look(kill_at: Optional[float], deadline: Optional[float], tell_at: float) -> float:
+    if kill_at is not None:
+        return kill_at
+    return tell_at if deadline is None else min(deadline, tell_at)

@@ -2,12 +2,261 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import sys
+import tarfile
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from windlass.model import Plan
+from windlass.bundle.data import find_item
+from windlass.bundle.tree import CodeFile, check_limits, list_code
+from windlass.bundle.words import command_words
+from windlass.errors import input_error
+from windlass.launch._shell import ask, stream
+from windlass.model import Plan, Study
 from windlass.paths import StudyPaths
+
+_TIME = 1_000_000_000  # of all files in an archive: the same tree is the same bytes
+_KEPT = 3  # older archives that stay: an agent may be about to read one
+_TRIES = 5
+_ABANDONED_S = 3600.0  # an archive that nobody has finished for so long never will be
 
 
 def freeze_code(plan: Plan, paths: StudyPaths) -> dict[str, Any] | None:
     """What plan.json says of the code; None where trials are executed in the project itself."""
-    return None
+    if not is_frozen(plan):
+        return None
+    study = plan.study
+    project = os.path.abspath(study.project_dir)
+    workdir = os.path.relpath(study.workdir, project)
+    if workdir.split(os.sep)[0] == os.pardir:
+        return None
+    files = list_code(project, excluded_paths(plan))
+    check_limits(project, files)
+    archive, key, size, crc32 = _archive(project, files, paths.folder)
+    _drop_old(paths.folder, archive)
+    links, live = _named_paths(study, {file.name for file in files})
+    _say_of(project, links, live)
+    _say_if_changed(paths, f"code-{key}")
+    return {
+        "archive": archive,
+        "kind": "gzip",
+        "key": f"code-{key}",
+        "bytes": size,
+        "crc32": crc32,
+        "files": len(files),
+        "unpacked_bytes": sum(-(-file.size // 4096) * 4096 for file in files),
+        "workdir": workdir,
+        "origin": project,
+        "links": links,
+        **_describe_git(project, paths.folder),
+    }
+
+
+def is_frozen(plan: Plan) -> bool:
+    said = plan.settings["code"].value
+    return bool(said == "frozen" or (said is None and plan.launcher == "slurm"))
+
+
+def excluded_paths(plan: Plan) -> list[str]:
+    """What is never code: the study's folder and its neighbours, and folders that are named as data."""
+    project, root = os.path.abspath(plan.study.project_dir), os.path.dirname(plan.folder)
+    excluded = [plan.folder, StudyPaths(plan.folder).hpc_outputs, *([root] if root != project else [])]
+    places = [find_item(data, root, project) for data in plan.study.data]
+    return excluded + [place for place in places if isinstance(place, str)]
+
+
+# -- the archive
+
+
+def _archive(project: str, files: Sequence[CodeFile], folder: str) -> tuple[str, str, int, int]:
+    """Path, key, size and checksum of the archive of these files; made only if there is none yet."""
+    key = hash_files(project, files)
+    path = _path_of(folder, key)
+    if not os.path.exists(path):
+        partial = os.path.join(folder, f"code.{os.getpid()}.part")
+        try:
+            # Files may change between the two readings: the key is that of what is in the archive.
+            key = _write_archive(project, files, partial)
+            path = _path_of(folder, key)
+            os.chmod(partial, 0o600)  # files that nobody else may read may be in it
+            os.replace(partial, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
+    else:
+        os.utime(path)
+    crc32 = size = 0
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            crc32 = zlib.crc32(piece, crc32)
+            size += len(piece)
+    return path, key, size, crc32
+
+
+def _path_of(folder: str, key: str) -> str:
+    return os.path.join(folder, f"code-{key}.tar.gz")
+
+
+def hash_files(project: str, files: Iterable[CodeFile]) -> str:
+    """The same for the same names, modes and contents."""
+    digest = hashlib.sha256()
+    for file in files:
+        content = read_stable(os.path.join(project, file.name), file.mode)
+        if content is not None:
+            _add(digest.update, file, content)
+    return digest.hexdigest()[:12]
+
+
+def _add(update: Callable[[bytes], object], file: CodeFile, content: bytes) -> None:
+    head = f"{stat.S_IFMT(file.mode):o} {stat.S_IMODE(file.mode):o} {len(content)} ".encode()
+    update(head + os.fsencode(file.name) + b"\0")
+    update(content)
+
+
+def _write_archive(project: str, files: Iterable[CodeFile], path: str) -> str:
+    digest = hashlib.sha256()
+    with (
+        open(path, "wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for file in files:
+            content = read_stable(os.path.join(project, file.name), file.mode)
+            if content is None:
+                continue
+            _add(digest.update, file, content)
+            archive.addfile(*_member(file, content))
+    return digest.hexdigest()[:12]
+
+
+def _member(file: CodeFile, content: bytes) -> tuple[tarfile.TarInfo, io.BytesIO | None]:
+    member = tarfile.TarInfo(file.name)
+    member.mtime, member.mode = _TIME, stat.S_IMODE(file.mode)
+    if stat.S_ISLNK(file.mode):
+        member.type, member.linkname = tarfile.SYMTYPE, os.fsdecode(content)
+        return member, None
+    member.size = len(content)
+    return member, io.BytesIO(content)
+
+
+def read_stable(path: str, mode: int) -> bytes | None:
+    """A file's content, or a link's target; not half of a file that is being written. None where it is gone."""
+    for attempt in range(_TRIES):
+        try:
+            if stat.S_ISLNK(mode):
+                return os.fsencode(os.readlink(path))
+            with open(path, "rb") as file:
+                before = os.fstat(file.fileno())
+                content = file.read()
+                after = os.stat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise input_error(
+                f"{path}: cannot be read ({error.strerror})", "mend its mode, or name it in .gitignore"
+            ) from error
+        if (before.st_mtime_ns, before.st_size, before.st_ino) == (after.st_mtime_ns, len(content), after.st_ino):
+            return content
+        time.sleep(0.02 * 2**attempt)
+    raise input_error(f"{path} changes while it is read", "name it in .gitignore if it is no code, or run again")
+
+
+def _drop_old(folder: str, current: str) -> None:
+    for path in (os.path.join(folder, name) for name in os.listdir(folder) if re.fullmatch(r"code\.\d+\.part", name)):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - os.stat(path).st_mtime > _ABANDONED_S:
+                os.unlink(path)
+    paths = [os.path.join(folder, name) for name in os.listdir(folder) if re.fullmatch(r"code-\w+\.tar\.gz", name)]
+    others = sorted((path for path in paths if path != current), key=lambda path: -os.stat(path).st_mtime)
+    for path in others[_KEPT:]:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+# -- what git says
+
+
+def _describe_git(project: str, folder: str) -> dict[str, Any]:
+    """Commit, branch and whether something is not committed; that difference goes to code.diff."""
+    commit = ask(["git", "-C", project, "rev-parse", "HEAD"])
+    branch = ask(["git", "-C", project, "symbolic-ref", "--short", "--quiet", "HEAD"])
+    changed = ask(["git", "-C", project, "status", "--porcelain", "--", "."])
+    dirty = bool(changed.ok and changed.text.strip())
+    diff = os.path.join(folder, "code.diff")
+    if dirty and commit.ok:
+        _write_diff(project, diff)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(diff)
+    return {
+        "commit": commit.text.strip() if commit.ok else None,
+        "branch": branch.text.strip() if branch.ok else None,
+        "dirty": dirty,
+    }
+
+
+def _write_diff(project: str, path: str) -> None:
+    partial = f"{path}.{os.getpid()}"
+    with open(partial, "wb") as file:
+        stream(["git", "-C", project, "--no-pager", "diff", "--binary", "--no-ext-diff", "HEAD", "--", "."], file.write)
+    os.replace(partial, path)
+
+
+# -- what the command names
+
+
+def _named_paths(study: Study, code: set[str]) -> tuple[list[str], list[str]]:
+    """Paths that commands name: those in the project that are no code, and files of the project named absolutely."""
+    known = {*code, *(folder for name in code for folder in _folders_above(name))}
+    kept = [pattern.partition("*")[0].rstrip("/") for pattern in study.outputs]
+    others = [item for item in (*(data.path for data in study.data), *kept) if item]
+    links, live = [], []
+    for word in command_words(study):
+        path = os.path.normpath(os.path.join(study.workdir, word))
+        name = os.path.relpath(path, study.project_dir)
+        if name.split(os.sep)[0] in (os.pardir, os.curdir) or not os.path.exists(path):
+            continue
+        if os.path.isabs(word):
+            live += [word] if name in known else []
+        elif name not in known and not any(name == item or name.startswith(item + os.sep) for item in others):
+            # The whole of what is not code: half of an environment or of a dataset is of no use.
+            top = [folder for folder in _folders_above(name) if folder not in known]
+            links.append(top[-1] if top else name)
+    return sorted(set(links)), sorted(set(live))
+
+
+def _folders_above(name: str) -> Iterator[str]:
+    """The folders that a relative path is in, the innermost first."""
+    while name := os.path.dirname(name):
+        yield name
+
+
+def _say_of(project: str, links: Sequence[str], live: Sequence[str]) -> None:
+    for name in links:
+        print(f"note: {name} is not part of the frozen code: trials use it where it is, in {project}", file=sys.stderr)
+    for name in live:
+        print(
+            f"warning: {name} is named with its whole path: trials use it as it will be then, not as it is now",
+            file=sys.stderr,
+        )
+
+
+def _say_if_changed(paths: StudyPaths, key: str) -> None:
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            before = json.load(file).get("code")
+    except (OSError, ValueError):
+        return
+    if before and before.get("key") != key:
+        text = "note: the code has changed since the last run: trials that have not begun yet use it as it is now"
+        print(text, file=sys.stderr)

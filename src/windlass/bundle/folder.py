@@ -14,6 +14,7 @@ from typing import Any
 
 from windlass.bundle.code import freeze_code
 from windlass.bundle.data import pack_data
+from windlass.bundle.environment import render_environment
 from windlass.bundle.zipapp import build_agent
 from windlass.claims import ranges as rs
 from windlass.claims.alive import identity, is_alive
@@ -92,7 +93,7 @@ def _prepare(
     current = rs.from_numbers(writer.known) if not writer.known_in_order else writer.known_ranges
     current = rs.union(current, [(before.count, count)])
     _write_if_changed(paths.agent, build_agent())
-    on_node = {"code": freeze_code(plan, paths), "data": pack_data(plan)}
+    on_node = {"code": freeze_code(plan, paths), "data": pack_data(plan), "environment": render_environment(plan)}
     _write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node}, indent=1) + "\n").encode())
     _write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
 

@@ -22,6 +22,7 @@ AGENT_MODULES = (
     *(os.path.join("slurm", name) for name in ("__init__.py", "ask.py", "gone.py", "queue.py", "rows.py", "states.py")),
     os.path.join("track", "__init__.py"),
     os.path.join("track", "log.py"),
+    os.path.join("track", "turn.py"),
 )
 _MAIN = "import sys\nfrom windlass.agent.__main__ import main\nsys.exit(main())\n"
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same source gives the same bytes

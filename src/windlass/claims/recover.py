@@ -16,6 +16,10 @@ from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
 from windlass.slurm.gone import Gone, job_gone
 from windlass.slurm.queue import Queue, read_queue
+from windlass.states import STATE_OF, State
+
+# What ended so was to be given back, and may not have been.
+_INTERRUPTED = {cause.value for cause, state in STATE_OF.items() if state is State.INTERRUPTED}
 
 
 class Fate(enum.Enum):
@@ -78,9 +82,9 @@ def ended_trials(paths: StudyPaths, agent: str) -> Set[int]:
             return ended
         for event in events:
             kind = event.get("e")
-            if kind == "end":
+            if kind == "end" and event.get("cause") not in _INTERRUPTED:
                 ended.add(event["i"])
-            elif kind in ("again", "start"):
+            elif kind in ("again", "start", "end"):
                 ended.discard(event["i"])
 
 

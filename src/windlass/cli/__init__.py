@@ -20,15 +20,22 @@ VERBS = {
     "status": "Show how far a study is.",
     "logs": "Show what a trial printed.",
     "results": "Show results: one row a trial, or one a setting.",
+    "outputs": "List or take out the files that were kept of trials.",
     "retry": "Put trials back and run them again.",
     "cancel": "Take trials off the list and stop them.",
     "throttle": "Say how many of a study's jobs may run at a time.",
     "explain": "Say what happened to a trial, or why it does not run.",
+    "diff": "Show what has changed in the project since a study was submitted.",
     "history": "Show what was submitted and what became of it.",
     "ticket": "Write down all that a support desk asks about a trial or a job.",
+    "data": "Pack a study's data ahead of time, and see what is packed.",
+    "env": "Make, show or list the environment that trials get.",
     "shell": "Get an interactive job with a study's needs.",
     "site": "Show what is known of the cluster, and where each fact came from.",
     "gpus": "Show GPUs in use and free, by type and by node.",
+    "check": "Go through the checklist before a study goes to the cluster.",
+    "clean": "Remove what finished studies and dead jobs left behind.",
+    "rehearse-interruption": "Interrupt a trial here on purpose, and see whether it goes on where it was.",
     "lint": "Check a batch script of your own for what Slurm ignores or breaks on.",
 }
 
@@ -42,7 +49,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"windlass.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"windlass.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

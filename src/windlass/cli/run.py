@@ -7,11 +7,14 @@ from typing import Any
 
 import click
 
+from windlass.bundle.environment import prepare_environment
+from windlass.check.record import passed_at
 from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
 from windlass.cli.report import StreamReporter
 from windlass.cli.request import Asked, read_request, warn
 from windlass.collect.joblog import Joblog
 from windlass.collect.look import look
+from windlass.collect.outputs import prune_outputs
 from windlass.flow import Outcome, check_slurm_plan, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
 from windlass.model import Submitted
@@ -77,6 +80,8 @@ def command(
         reporter.close()
         if log is not None:
             log.close()
+    if plan.settings["keep"].value == "best" and outcome.exit_code == 0:
+        prune_outputs(outcome.paths)
     show_outcome(outcome, as_json, quiet)
     return outcome.exit_code
 
@@ -84,6 +89,9 @@ def command(
 def _submit(asked: Asked, reporter: StreamReporter, sample: int | None) -> tuple[StudyPaths, Submitted]:
     assert asked.cluster is not None
     warn(check_slurm_plan(asked.plan, asked.cluster))
+    if passed_at(asked.study) is None:
+        warn(["this command at this commit has not passed `windlass check` here"])
+    prepare_environment(asked.plan, asked.cluster.internet, reporter.say)
     return submit_plan(asked.plan, reporter, sample)
 
 

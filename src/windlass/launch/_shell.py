@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -61,3 +62,25 @@ def start_detached(words: Sequence[str], pass_descriptors: Sequence[int], errors
         start_new_session=True,
         pass_fds=tuple(pass_descriptors),
     )
+
+
+def stream(words: Sequence[str], consume: Callable[[bytes], object], cwd: str | None = None) -> Answer:
+    """Run a command and hand on, piece by piece and as bytes, what it prints. Ended if `consume` raises."""
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=cwd, bufsize=0
+            )
+        except OSError as error:
+            return Answer(None, errors=f"{words[0]}: {error.strerror}")
+        try:
+            assert process.stdout is not None
+            while piece := process.stdout.read(1 << 18):
+                consume(piece)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            process.communicate()
+        errors.seek(0)
+        return Answer(process.returncode, errors=errors.read().decode("utf-8", "replace"))

@@ -37,6 +37,10 @@ class LocalAgents:
     def stop(self) -> None:
         self._signal(signal.SIGTERM)
 
+    def warn(self) -> None:
+        """Tell it what the end of a job's time would."""
+        self._signal(signal.SIGUSR1)
+
     def _signal(self, number: int) -> None:
         if self._process.poll() is None:
             self._process.send_signal(number)

@@ -36,6 +36,7 @@ def render_script(
         "array": _array(agents, request.throttle),
         "output": output,
         "open-mode": "append",
+        "signal": f"B:USR1@{request.notice_s}" if request.notice_s else None,
         "requeue": True,
         "comment": comment,
         "chdir": chdir,
@@ -53,6 +54,8 @@ def render_script(
         raise InputError(problems)
     words = [python, "-I", agent, folder, "--job", submission]
     lines += ["", "# One agent: it takes trials until none is left."]
+    if request.notice_s:
+        lines.append("trap '' USR1  # until the agent listens")
     lines += [f"exec {shlex.join(words)}", ""]
     return "\n".join(lines)
 

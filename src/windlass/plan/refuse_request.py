@@ -152,7 +152,7 @@ def _time(case: Case) -> Iterator[Problem]:
                 f"jobs of {render_duration(case.request.time_s)} never start: {who} allows {limit}",
                 limit,
                 (f"`--partition {other}`; or " if other else "")
-                + f"save checkpoints and split the work into {parts} jobs of {limit}, one after another",
+                + f"save checkpoints: with `checkpoint:` it becomes {parts} jobs of {limit}, one after another",
             )
 
 

@@ -104,6 +104,7 @@ SETTINGS: tuple[Known, ...] = (
     Known("lead", "lead_s", _duration, 120.0, "trials are told so long before a job's time is up"),
     Known("stop_signal", "stop_signal", _text, "TERM", "the signal that tells them"),
     Known("again_code", "again_code", _count, 42, "exit code that means: another turn"),
+    Known("unit", "unit_s", _duration, 86400.0, "how long one job of a chain may be"),
     Known("patience", "patience_s", _duration, 180.0, "how long sbatch may take to answer"),
     Known("lease", "lease_s", _duration, 300.0, "an agent that nobody heard of for so long is taken for dead"),
     Known("account", "account", _text, None, "the account that pays for jobs"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.ids import slug
 from windlass.model import Plan, Request, Setting, Study, Terms
+from windlass.plan.chain import Chain, plan_chain
 from windlass.plan.local import Slots
+from windlass.plan.place import render_duration
 from windlass.site.cluster import Cluster, GpuType, Partition
 
 _MOST_CPU_SLOTS = 8  # of a job without GPUs, unless the user says more
@@ -20,13 +22,13 @@ _DEFAULT_MEMORY_PER_CPU_MB = 2000
 
 def plan_slurm(study: Study, trial_count: int, settings: Mapping[str, Setting], cluster: Cluster, folder: str) -> Plan:
     """The plan for an array of agents. Nothing is refused here: plan/refuse.py finds what cannot work."""
-    draft = _Draft(settings, cluster, trial_count)
+    draft = _Draft(settings, cluster, trial_count, study.checkpoint is not None)
     gpus, gpu_type = _choose_gpus(draft)
     slots = _choose_slots(draft, gpus, gpu_type)
     cpus = _choose_cpus(draft, gpus, gpu_type, slots.count)
     memory_mb = _choose_memory(draft, gpus, gpu_type, slots.count, cpus)
     agents, waves, time_s = _choose_agents_and_time(draft, slots.count)
-    throttle = _choose_throttle(draft, agents)
+    throttle = _choose_throttle(draft, agents) if draft.units == 1 else 1
     request = Request(
         job_name=f"{slug(os.path.basename(study.project_dir))}-{study.name}",
         time_s=time_s,
@@ -42,6 +44,7 @@ def plan_slurm(study: Study, trial_count: int, settings: Mapping[str, Setting], 
         mail_user=draft.take("mail_user"),
         mail_types=tuple(draft.value("mail_type")) if draft.value("mail_user") else (),
         options=draft.value("options"),
+        notice_s=int(min(draft.value("lead_s"), time_s / 4)),
         gpu_form=cluster.gpu_form,
         memory_form=cluster.memory_form,
         shebang=cluster.shebang,
@@ -59,7 +62,15 @@ def plan_slurm(study: Study, trial_count: int, settings: Mapping[str, Setting], 
         agents=agents,
         settings=settings,
         launcher="slurm",
-        terms=Terms(request, agents, slots.count, study.workdir, cluster.max_array_size, settings["patience_s"].value),
+        terms=Terms(
+            request,
+            agents,
+            slots.count,
+            study.workdir,
+            cluster.max_array_size,
+            settings["patience_s"].value,
+            draft.units,
+        ),
         site_name=cluster.profile if cluster.profile != "generic" else cluster.name,
         waves=waves,
         local_scratch=cluster.local_scratch,
@@ -74,6 +85,8 @@ class _Draft:
     settings: Mapping[str, Setting]
     cluster: Cluster
     trial_count: int
+    checkpoints: bool = False  # whether trials can go on in another job
+    units: int = 1
     because: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -234,6 +247,16 @@ def _choose_agents_and_time(draft: _Draft, slots: int) -> tuple[int, int, int]:
         together = max(1, int(min(draft.cluster.min_job_s, limit_s or math.inf) // trial_s))
         agents = max(1, min(most, math.ceil(trials / (slots * together))))
     waves = max(1, math.ceil(trials / (slots * agents)))
+    if draft.checkpoints:
+        chain = plan_chain(waves * trial_s, draft.value("unit_s"), limit_s)
+        if chain is not None:
+            return _chain_agents(draft, slots, agents, trial_s)
+    elif trial_s > draft.value("unit_s") and (limit_s is None or trial_s <= limit_s):
+        parts = math.ceil(trial_s / draft.value("unit_s"))
+        draft.warnings.append(
+            f"a job of {render_duration(trial_s)} waits long and loses everything when it is cut off; "
+            f"with `checkpoint:` it becomes {parts} units of {render_duration(draft.value('unit_s'))}"
+        )
     whole_s = waves * trial_s
     draft.because["time_s"] = f"{time.source}: {trial_s:g} s a trial, {waves} in turn"
     if limit_s is not None and whole_s > limit_s >= trial_s:
@@ -243,6 +266,29 @@ def _choose_agents_and_time(draft: _Draft, slots: int) -> tuple[int, int, int]:
         )
         whole_s = limit_s
     return agents, waves, _whole_minutes(whole_s)
+
+
+def _chain_agents(draft: _Draft, slots: int, agents: int, trial_s: float) -> tuple[int, int, int]:
+    """As many chains as may run at a time; each is an array of its own, one task after another."""
+    limit_s, unit_s = draft.cluster.longest_time_s(draft.value("partition")), draft.value("unit_s")
+    one = plan_chain(trial_s, unit_s, limit_s) or Chain(1, _whole_minutes(trial_s))
+    agents = min(agents, draft.value("throttle") or draft.cluster.throttle)
+    if draft.cluster.max_submit is not None:
+        agents = max(1, min(agents, draft.cluster.max_submit // one.units))
+    waves = max(1, math.ceil(draft.trial_count / (slots * agents)))
+    chain = plan_chain(waves * trial_s, unit_s, limit_s) or one
+    most = max(1, draft.cluster.max_submit // agents) if draft.cluster.max_submit is not None else chain.units
+    if most < chain.units:
+        draft.warnings.append(
+            f"you may have {draft.cluster.max_submit} jobs in the queue, and this takes {agents * chain.units}; "
+            "run again for the rest"
+        )
+        chain = replace(chain, units=most)
+    draft.units = chain.units
+    draft.because["time_s"] = (
+        f"{chain.units} units of {render_duration(chain.unit_s)}: {render_duration(trial_s)} a trial, {waves} in turn"
+    )
+    return agents, waves, chain.unit_s
 
 
 def _whole_minutes(seconds: float) -> int:

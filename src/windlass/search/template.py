@@ -19,8 +19,10 @@ from windlass.search.values import render_json, render_value, renderer_of
 NAME_PATTERN = r"[^\W\d][\w./-]*"
 # Words that become several words, or one made of all parameters.
 ARGS_WORDS = frozenset({"args", "args_no_hyphens", "args_no_boolean_flags", "args_json"})
-# Left in the words as they are; the agent puts a file's path or an environment variable's value there.
+# Left in the words as they are; the agent puts a path, an environment variable's value, or words for resuming there.
 AGENT_WORDS = frozenset({"args_json_file"})
+CHECKPOINT_WORDS = frozenset({"checkpoint", "checkpoint_dir", "resume"})  # the agent's as well, but a parameter wins
+SHELL = ("/bin/sh", "-c")
 ENVVAR_PREFIX = "envvar:"
 BUILT_IN = frozenset({"trial_id", "study"})
 
@@ -201,8 +203,8 @@ class _Compiler:
 
     def add_shell_text(self, pieces: tuple[Piece, ...]) -> None:
         """One string for the shell: every value is quoted for it, ``{args}`` becomes quoted words."""
-        self.compiled.mixed.append((0, [self._part(piece, shlex.quote) for piece in pieces]))
-        self.compiled.words.append("")
+        self.compiled.mixed.append((len(SHELL), [self._part(piece, shlex.quote) for piece in pieces]))
+        self.compiled.words += [*SHELL, ""]
 
     def _part(self, piece: Piece, quote: Render) -> Part:
         if isinstance(piece, str):
@@ -224,7 +226,7 @@ class _Compiler:
 
 
 def _is_for_agent(name: str) -> bool:
-    return name in AGENT_WORDS or name.startswith(ENVVAR_PREFIX)
+    return name in AGENT_WORDS or name in CHECKPOINT_WORDS or name.startswith(ENVVAR_PREFIX)
 
 
 def _unquoted(text: str) -> str:

@@ -76,7 +76,8 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         check_usage(stages, space, _other_texts(keys), places, problems)
     workdir = _workdir(keys, place, problems)
     said = _said(keys, place, problems)
-    environment, checkpoint = build_environment(keys, problems), build_checkpoint(keys, problems)
+    environment = build_environment(keys, problems)
+    checkpoint = build_checkpoint(keys, [stage for stage, _ in stages], problems)
     problems.raise_if_any()
     return Study(
         name=slug(keys.name or place.default_name),
@@ -202,7 +203,9 @@ def _needs(keys: StudyKeys) -> Needs | None:
 
 def _interrupt(keys: StudyKeys) -> dict[str, Any]:
     said = keys.interrupt
-    return {} if said is None else {"lead_s": said.lead, "stop_signal": said.signal, "again_code": said.again}
+    if said is None:
+        return {}
+    return {"lead_s": said.lead, "stop_signal": said.signal, "again_code": said.again, "unit_s": said.unit}
 
 
 def _slurm(keys: StudyKeys) -> dict[str, Any]:

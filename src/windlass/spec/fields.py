@@ -390,8 +390,9 @@ def check_outputs(value: Any) -> tuple[str, ...]:
     if not isinstance(patterns, list) or not all(isinstance(item, str) and item for item in patterns):
         raise wrong("outputs must be a list of patterns", "outputs: ['results/*.npz']")
     for number, pattern in enumerate(patterns):
-        if pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
-            raise wrong(f"{pattern!r} leaves the folder the trial is executed in", "use a relative path", (number,))
+        if pattern.startswith("~") or ".." in pattern.split("/"):
+            hint = "use a relative path, an absolute one, or $SLURM_TMPDIR/…"
+            raise wrong(f"{pattern!r} leaves the folder the trial is executed in", hint, (number,))
     return tuple(patterns)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
-from windlass.model import Checkpoint, Environment
+from windlass.model import Checkpoint, Environment, Stage
+from windlass.search.template import CHECKPOINT_WORDS, placeholder_names
 from windlass.spec.document import Path, Problems
 from windlass.spec.schema import StudyKeys
 from windlass.spec.words import UnclosedQuoteError, split_words
@@ -27,10 +29,15 @@ def build_environment(keys: StudyKeys, problems: Problems) -> Environment | None
     )
 
 
-def build_checkpoint(keys: StudyKeys, problems: Problems) -> Checkpoint | None:
+def build_checkpoint(keys: StudyKeys, stages: Iterable[Stage], problems: Problems) -> Checkpoint | None:
+    """Without the section: the usual, where a command speaks of checkpoints."""
+    used = {name for stage in stages for word in stage.words for name in placeholder_names(word)} & CHECKPOINT_WORDS
+    used -= set(keys.parameters) if isinstance(keys.parameters, dict) else set()
     said = keys.checkpoint
+    if "resume" in used and (said is None or said.resume is None):
+        problems.add(("command",), "{resume} stands for nothing", "checkpoint: {resume: --load {checkpoint}}")
     if said is None:
-        return None
+        return Checkpoint() if used else None
     return Checkpoint(
         dir=said.dir,
         pattern=said.pattern or (),

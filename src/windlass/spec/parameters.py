@@ -17,7 +17,7 @@ from windlass.spec.structure import did_you_mean
 # Any of these makes a mapping W&B's form of one parameter instead of a group of parameters.
 KEYWORDS = frozenset({"value", "values", "min", "max", "distribution", "probabilities", "parameters"})
 _ALLOWED = KEYWORDS | NUMBER_KEYS | {"when"}
-_REPLACED_ON_NODE = re.compile(r"\{envvar:\w+\}|\{args_json_file\}")
+_REPLACED_ON_NODE = re.compile(r"\{(envvar:\w+|args_json_file|checkpoint|checkpoint_dir|resume)\}")
 _BAD_NAME = re.compile(r"[\s={}\x00-\x1f'\"]|^-")
 
 When = Mapping[str, tuple[Any, ...]]

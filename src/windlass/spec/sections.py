@@ -197,6 +197,12 @@ class InterruptKeys(Keys):
     again: Annotated[int | None, BeforeValidator(check_integer)] = key(
         "The exit code that means: give me another turn.", "number", "again: 85", "42"
     )
+    unit: Annotated[float | None, BeforeValidator(check_duration)] = key(
+        "How long one job of a chain may be, where trials with checkpoints take longer than that.",
+        "duration",
+        "unit: 12h",
+        "24h, or the site's longest",
+    )
 
 
 SECTIONS: dict[str, type[Keys]] = {

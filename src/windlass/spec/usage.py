@@ -10,6 +10,7 @@ from windlass.search.template import (
     AGENT_WORDS,
     ARGS_WORDS,
     BUILT_IN,
+    CHECKPOINT_WORDS,
     ENVVAR_PREFIX,
     Placeholder,
     placeholder_names,
@@ -67,7 +68,7 @@ def _stands_alone(word: str, name: str, shell: bool) -> bool:
 
 def _check_known(name: str, names: list[str], path: Path, problems: Problems, with_args: bool) -> str:
     """The parameter that a placeholder stands for, or, with a problem, the one that was probably meant."""
-    known = {*names, *BUILT_IN, *((ARGS_WORDS | AGENT_WORDS) if with_args else ())}
+    known = {*names, *BUILT_IN, *((ARGS_WORDS | AGENT_WORDS | CHECKPOINT_WORDS) if with_args else ())}
     if name in known or (with_args and name.startswith(ENVVAR_PREFIX)):
         return name
     nearest = nearest_word(name, [*names, *BUILT_IN, "args"])

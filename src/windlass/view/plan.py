@@ -47,7 +47,8 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
 def _request_to_json(plan: Plan) -> dict[str, Any]:
     if plan.request is None:
         return {}
-    return {**asdict(plan.request), "site": plan.site_name, "waves": plan.waves}
+    units = plan.terms.units if plan.terms is not None else 1
+    return {**asdict(plan.request), "site": plan.site_name, "waves": plan.waves, "units": units}
 
 
 def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
@@ -83,7 +84,11 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
     """What each job asks for, and why."""
     throttle = f", {request.throttle} at a time" if request.throttle else ""
     in_turn = f"; each slot takes {plan.waves} in turn" if plan.waves > 1 else ""
-    lines = [f"site       {plan.site_name}", f"agents     {plan.agents}{throttle}{in_turn}"]
+    chain = ""
+    if plan.terms is not None and plan.terms.units > 1:
+        chain = f", each a chain of {plan.terms.units} units of {_render_unit(request.time_s)}"
+        throttle = ""
+    lines = [f"site       {plan.site_name}", f"agents     {plan.agents}{chain}{throttle}{in_turn}"]
     asked = {
         "time_s": render_duration(request.time_s),
         "cpus": f"{request.cpus} cores",
@@ -97,6 +102,10 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
     lines.append("each job")
     lines += [f"  {text:<14} {request.because.get(key, '')}".rstrip() for key, text in asked.items() if text]
     return lines
+
+
+def _render_unit(seconds: float) -> str:
+    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"
 
 
 def _value(value: Any) -> str:

@@ -1,0 +1,244 @@
+"""Where a trial's checkpoints are, which one it continues from, and the words that tell it. Python 3.9."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from windlass.agent.child import Trial
+from windlass.agent.config import AgentConfig
+from windlass.agent.valid import find_damage, is_temporary
+from windlass.errors import FolderError
+from windlass.paths import StudyPaths
+
+# Without a pattern of the study's own.
+USUAL = tuple(
+    f"*.{ending}"
+    for ending in (
+        "pt", "pth", "ckpt", "h5", "hdf5", "keras", "npz", "npy", "safetensors", "pkl", "pickle", "joblib", "msgpack",
+        "eqx", "orbax", "state", "checkpoint", "zip",
+    )
+)  # fmt: skip
+_TURNS = ".windlass-turns.json"
+_VALIDATE_S = 300.0
+_MARKS = ("{checkpoint}", "{checkpoint_dir}", "{resume}")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+Mark = Optional[List[Any]]  # of a checkpoint: name, time, size
+
+
+class Checkpoints:
+    """The checkpoints of a study's trials. Without `checkpoint:` in the study there is only a folder to name."""
+
+    def __init__(self, config: AgentConfig, paths: StudyPaths, env: Mapping[str, str]) -> None:
+        said: Dict[str, Any] = config.checkpoint or {}
+        self.configured = config.checkpoint is not None
+        self._env = env
+        self._workdir = config.workdir
+        self._patterns: Tuple[str, ...] = tuple(said.get("pattern") or USUAL)
+        self._resume: List[str] = list(said.get("resume") or ())
+        self._write: List[str] = list(said.get("write") or ())
+        self._done: Optional[str] = said.get("done")
+        self._validate: List[str] = list(said.get("validate") or ())
+        self._keep: int = said.get("keep", 2)
+        self._root = self._template = ""
+        if said.get("dir"):
+            template = _expand(said["dir"], env)
+            self._template = os.path.join(config.scratch_dir, template)
+        else:
+            self._root = paths.checkpoints + os.sep
+
+    def folder_of(self, trial: Trial) -> str:
+        """A folder that no other trial has. Nothing is made."""
+        if self._root:
+            return self._root + trial.id
+        path = self._template.replace("{trial_id}", trial.id)
+        for name, value in trial.settings.items():
+            path = path.replace("{" + name + "}", _one_name(value))
+        return path if "{trial_id}" in self._template else os.path.join(path, trial.id)
+
+    # -- which one
+
+    def _candidates(self, folder: str) -> List[str]:
+        """The newest first. Of two of the same moment the later name is the newer one."""
+        found = {}
+        for pattern in self._patterns:
+            for path in glob.glob(os.path.join(glob.escape(folder), pattern), recursive=True):
+                if not is_temporary(path):
+                    try:
+                        found[path] = (os.stat(path).st_mtime_ns, path)
+                    except OSError:
+                        continue
+        return sorted(found, key=lambda path: found[path], reverse=True)
+
+    def newest(self, trial: Trial, note: Callable[[str], None]) -> str:
+        """The newest whole checkpoint, or "". Damaged ones that are newer are told of."""
+        for path in self._candidates(self.folder_of(trial)):
+            damage = find_damage(path) or self._refused(path)
+            if not damage:
+                return path
+            note(f"checkpoint {path} {damage}; the one before it is used, if there is one")
+        return ""
+
+    def written(self, trial: Trial) -> List[str]:
+        """Checkpoints that look whole, the newest first."""
+        return [path for path in self._candidates(self.folder_of(trial)) if not find_damage(path)]
+
+    def _refused(self, path: str) -> str:
+        """What the study's own command says of a checkpoint."""
+        if not self._validate:
+            return ""
+        words = [word.replace("{checkpoint}", path) for word in self._validate]
+        try:
+            done = subprocess.run(
+                words,
+                cwd=self._workdir,
+                env=dict(self._env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_VALIDATE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"could not be validated within {_VALIDATE_S:g} s"
+        except OSError as error:
+            return f"could not be validated: {words[0]}: {error.strerror}"
+        return f"was refused by `validate` with exit code {done.returncode}" if done.returncode else ""
+
+    def is_done(self, trial: Trial) -> str:
+        """The file that says that the work is done; "" where there is none."""
+        if not self._done:
+            return ""
+        pattern = os.path.join(glob.escape(self.folder_of(trial)), self._done.replace("{trial_id}", trial.id))
+        return next(iter(sorted(glob.glob(pattern))), "")
+
+    @property
+    def says_done(self) -> bool:
+        return self._done is not None
+
+    def prune(self, trial: Trial) -> None:
+        """The work is done: of its checkpoints only the newest few stay."""
+        folder = self.folder_of(trial)
+        for path in self._candidates(folder)[self._keep :] if self._keep > 0 else ():
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                _remove(path)
+        _remove(os.path.join(folder, _TURNS))
+
+    # -- words
+
+    def fill_in(self, trial: Trial, stage: int, words: List[str], checkpoint: str) -> List[str]:
+        """The words of a stage with what is known of checkpoints put in, or added."""
+        shell = words[:2] == ["/bin/sh", "-c"] and len(words) == 3
+        replace = {"{checkpoint_dir}": self.folder_of(trial), "{checkpoint}": checkpoint}
+        resume = _replaced(self._resume, replace) if checkpoint else []
+        write = _replaced(self._write, replace)
+        chosen = stage == self._stage_of(trial)
+        if shell:
+            return [*words[:2], _fill_shell(words[2], resume, write, chosen, replace)]
+        filled: List[str] = []
+        for word in words:
+            if word == "{resume}":
+                filled += resume
+            elif "{checkpoint}" in word and not checkpoint:
+                # As with a parameter that is not there: the word goes, and the option it belongs to.
+                if word == "{checkpoint}" and filled and filled[-1].startswith("-"):
+                    filled.pop()
+            else:
+                filled += _replaced([word.replace("{resume}", shlex.join(resume))], replace)
+        if chosen:
+            filled += write
+            filled += resume if "{resume}" not in words else []
+        return filled
+
+    def _stage_of(self, trial: Trial) -> int:
+        """Which stage gets the words: the one that speaks of checkpoints, or the first."""
+        for number, (_, words) in enumerate(trial.stages):
+            if any(mark in word for word in words for mark in _MARKS):
+                return number
+        return 0
+
+    # -- progress
+
+    def progress(self, trial: Trial, step: Optional[float]) -> int:
+        """Take down what a turn has brought. Returns how many turns in a row have brought nothing."""
+        mark = self.mark(trial)
+        path = os.path.join(self.folder_of(trial), _TURNS)
+        before = _read_turns(path) or trial.turns or {"mark": None, "step": None, "idle": 0}
+        higher = step is not None and (before["step"] is None or step > before["step"])
+        moved = higher or (mark is not None and mark != before["mark"])
+        best = step if higher else before["step"]
+        idle: int = 0 if moved else before["idle"] + 1
+        trial.turns = {"mark": mark, "step": best, "idle": idle}
+        _write_turns(path, trial.turns)
+        return idle
+
+    def mark(self, trial: Trial) -> Mark:
+        """What tells the newest whole checkpoint from any other."""
+        path = self.newest(trial, lambda text: None)
+        if not path:
+            return None
+        status = os.stat(path)
+        return [os.path.basename(path), status.st_mtime_ns, status.st_size]
+
+
+def _expand(text: str, env: Mapping[str, str]) -> str:
+    """Variables and `~`, as they are on this node."""
+    path = os.path.expanduser(_VARIABLE.sub(lambda match: env.get(match[1] or match[2], match[0]), text))
+    missing = _VARIABLE.search(path)
+    if missing:
+        raise FolderError(f"checkpoint: dir: {text}: {missing[0]} is not set on {os.uname().nodename}")
+    return path
+
+
+def _one_name(value: Any) -> str:
+    """A setting as part of a path; it never leads out of its folder."""
+    name = (value if isinstance(value, str) else json.dumps(value)).replace(os.sep, "_")
+    return "_" if name in (".", "..") else name
+
+
+def _replaced(words: List[str], replace: Mapping[str, str]) -> List[str]:
+    # In one go: a path may itself hold what looks like a placeholder.
+    pattern = re.compile("|".join(re.escape(mark) for mark in replace))
+    return [pattern.sub(lambda match: replace[match[0]], word) for word in words]
+
+
+def _fill_shell(text: str, resume: List[str], write: List[str], chosen: bool, replace: Mapping[str, str]) -> str:
+    quoted = {mark: shlex.quote(path) if path else "" for mark, path in replace.items()}
+    (filled,) = _replaced([text], {**quoted, "{resume}": shlex.join(resume)})
+    added = (write if chosen else []) + (resume if chosen and "{resume}" not in text else [])
+    return f"{filled} {shlex.join(added)}" if added else filled
+
+
+def _read_turns(path: str) -> Optional[Dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            turns = json.load(file)
+        return turns if isinstance(turns, dict) and {"mark", "step", "idle"} <= set(turns) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _write_turns(path: str, turns: Dict[str, Any]) -> None:
+    """Beside the checkpoints, where there are any: the next agent knows no more than what is there."""
+    try:
+        with open(path + "~", "w", encoding="utf-8") as file:
+            json.dump(turns, file)
+        os.replace(path + "~", path)
+    except OSError:
+        pass
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -1,0 +1,97 @@
+"""When an agent's time is up, and how its trials hear of it. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Dict, Mapping, Optional
+
+from windlass.agent.config import AgentConfig
+
+_BEGAN, _BEGAN_WALL = time.monotonic(), time.time()  # of this process, as nearly as it can know
+_START_S = 60.0  # a job's time is in minutes, and its own start takes a part of the first
+_EARLY_S = 90.0  # Slurm's word may come so much before it is due
+_RESERVE_S = 10.0  # between the end of the last trial and that of the job: to record, to copy, to give back
+
+
+class Limits:
+    """What an agent has to keep to: the lease others give it, and the time its job has."""
+
+    def __init__(self, config: AgentConfig, job: bool, environ: Mapping[str, str]) -> None:
+        self.lease_s = config.lease_s
+        self.job = job
+        self.job_time_s = config.job_time_s if job else None
+        # Trials with checkpoints may begin in one job and end in another.
+        self._trial_time_s = config.trial_time_s if config.checkpoint is None else None
+        self._lead_s = config.lead_s
+        self.deadline: Optional[float] = None  # when the job ends, on the monotonic clock
+        if self.job_time_s is not None:
+            self._lead_s = min(config.lead_s, self.job_time_s / 4)
+            self.deadline = _BEGAN + self.job_time_s
+            told = environ.get("SLURM_JOB_END_TIME", "")
+            if told.isdigit():
+                self.deadline = _BEGAN + int(told) - _BEGAN_WALL
+        self._near_at = None if self.deadline is None else self.deadline - self._lead_s
+
+    @property
+    def reserve_s(self) -> float:
+        return min(_RESERVE_S, self._lead_s / 4)
+
+    @property
+    def near_at(self) -> Optional[float]:
+        """When trials are to be told that the end is near."""
+        return self._near_at
+
+    def too_late(self, now: float) -> bool:
+        """Whether a trial begun now would not end within the job."""
+        if self.deadline is None or self._trial_time_s is None:
+            return False
+        # The first trials are begun however tight it is: the job was asked for with their time.
+        return now - _BEGAN > _START_S and now + self._trial_time_s > self.deadline + _START_S
+
+    def is_near(self, now: float) -> bool:
+        return self._near_at is not None and now >= self._near_at
+
+    def at_its_end(self, now: float) -> bool:
+        return self.deadline is not None and now > self.deadline - _START_S
+
+    def hear(self, now: float) -> Optional[float]:
+        """Somebody says that the end is near. Returns when it is; None where that is only Slurm being early."""
+        if self.deadline is None or self._near_at is None or self.deadline - now > self._lead_s + _EARLY_S:
+            return now + self._lead_s  # not the time limit: somebody wants us to go
+        if now >= self._near_at:
+            return self.deadline
+        self._near_at = min(self._near_at, now + _START_S)
+        return None
+
+    def variables(self) -> Dict[str, str]:
+        """What trials are told when they begin."""
+        if self.deadline is None or self._near_at is None:
+            return {}
+        return {
+            "WINDLASS_DEADLINE": f"{wall_of(self.deadline - self.reserve_s):.0f}",
+            "WINDLASS_STOP_AT": f"{wall_of(self._near_at):.0f}",
+        }
+
+
+class Notice:
+    """A file that appears when trials are to stop; it holds the time by which they must have ended."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "notice")
+
+    def variables(self) -> Dict[str, str]:
+        return {"WINDLASS_NOTICE": self._path}
+
+    def write(self, until: float) -> None:
+        try:
+            with open(self._path + ".new", "w", encoding="ascii") as file:
+                file.write(f"{wall_of(until):.1f}")
+            os.replace(self._path + ".new", self._path)
+        except OSError:
+            pass  # the signal tells them as well
+
+
+def wall_of(moment: float) -> float:
+    """A moment of the monotonic clock as Unix time."""
+    return time.time() + moment - time.monotonic()

@@ -1,0 +1,67 @@
+"""Takes down the numbers that trials report, by windlass.log or in what they print. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Dict, Optional
+
+from windlass.agent.child import NO_METRICS, Attempt
+from windlass.agent.config import AgentConfig
+from windlass.agent.metrics import Curve, MetricBook, MetricsFile, OutputPatterns
+
+
+class Listener:
+    """Books and curves of the attempts of one agent."""
+
+    def __init__(self, config: AgentConfig, curves: MetricsFile, diverged: Callable[[Attempt], None]) -> None:
+        self._config = config
+        self._curves = curves
+        self._patterns = OutputPatterns(config.metrics)
+        self._diverged = diverged  # what to do about an attempt whose metric is no number any more
+
+    def line_reader(self, attempt: Attempt) -> Optional[Callable[[bytes], None]]:
+        """What reads each line that an attempt prints; None where nothing is looked for."""
+        if not self._patterns:
+            return None
+
+        def read(line: bytes) -> None:
+            found, step = self._patterns.read(line)
+            fresh = {
+                name: value
+                for name, value in found.items()
+                if not attempt.book.logged or name not in attempt.book.values
+            }
+            if fresh:
+                self._record(attempt, time.time(), step, fresh)
+
+        return read
+
+    def take_logged(self, attempt: Attempt, when: float, step: Optional[float], values: Dict[str, float]) -> None:
+        """What windlass.log has sent."""
+        _book(attempt).logged = True
+        self._record(attempt, when, step, values)
+
+    def _record(self, attempt: Attempt, when: float, step: Optional[float], values: Dict[str, float]) -> None:
+        book = _book(attempt)
+        if step is not None:
+            book.step = step
+        for name, value in values.items():
+            book.add(name, value)
+            if name == self._config.metric and not abs(value) < float("inf"):
+                self._not_a_number(attempt, name, value)
+        if attempt.curve is None:
+            attempt.curve = Curve()
+        if values and attempt.curve.keep(when):
+            self._curves.add(attempt.trial.number, attempt.attempt, when, step, values)
+
+    def _not_a_number(self, attempt: Attempt, name: str, value: float) -> None:
+        at_step = "" if attempt.book.step is None else f" at step {attempt.book.step:g}"
+        attempt.note = attempt.note or f"{name} became {value}{at_step}"
+        if self._config.stop_on_nan and attempt.cause is None:
+            self._diverged(attempt)
+
+
+def _book(attempt: Attempt) -> MetricBook:
+    if attempt.book is NO_METRICS:
+        attempt.book = MetricBook()
+    return attempt.book

@@ -1,0 +1,37 @@
+"""How the journal tells of an attempt's end. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict
+
+from windlass.agent.child import Attempt
+from windlass.states import Cause
+
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
+    """The journal's line, written out by hand: this is the busiest place of all."""
+    wall, duration_s = attempt.started_wall, attempt.ended - attempt.started
+    line = (
+        f'{{"e":"end","t":{wall + duration_s:.3f},"i":{attempt.trial.number},"n":{attempt.attempt},'
+        f'"cause":"{cause.value}","code":{code},"start":{wall:.3f},"dur":{duration_s:.4f},'
+        f'"cpu_s":{attempt.cpu_s:.3f},"rss_mb":{attempt.rss_mb:.1f}'
+    )
+    more: Dict[str, Any] = {}
+    if number:
+        more["sig"] = number
+    if attempt.streams:
+        more["out"] = sum(stream.total_bytes for stream in attempt.streams.values())
+    if attempt.book.values:
+        more["m"] = attempt.book.to_json()
+    if attempt.book.step is not None:
+        more["step"] = attempt.book.step
+    if len(attempt.trial.stages) > 1:
+        more["stage"] = attempt.trial.stages[attempt.stage][0]
+    if attempt.checkpoint:
+        more["from"] = attempt.checkpoint
+    if attempt.note:
+        more["note"] = attempt.note
+    return f"{line},{_compact(more)[1:]}" if more else line + "}"

@@ -1,0 +1,258 @@
+"""Unpacks an archive into a folder, whole or not at all. Python 3.9, standard library.
+
+The archive is read once, here, and handed to GNU tar through a pipe: its length and checksum are seen on the way, and
+tar cannot outlive us, because its input ends with us. Where there is no GNU tar, Python's own does the work.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zlib
+from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Set
+
+_PIECE = 1 << 18
+_PIPE_SIZE = 1 << 20
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which `fcntl` names from Python 3.10 on
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = ("No space left", "Disk quota exceeded")
+
+
+class BadArchive(Exception):
+    """The archive is missing, cut short, changed or damaged; the text says which."""
+
+
+class NoRoom(Exception):
+    """The disk became full on the way."""
+
+
+def unpack_archive(entry: Mapping[str, Any], target: str) -> None:
+    """Unpack what `entry` of plan.json names into the folder `target`. What is there after an error is of no use."""
+    source = _Source(entry)
+    try:
+        if entry["kind"] == "file":
+            _copy_file(source, os.path.join(target, os.path.basename(entry["archive"])))
+        else:
+            tar = _gnu_tar()
+            if tar:
+                _feed_tar(tar, source, target, entry["kind"])
+            elif entry["kind"] == "zstd":
+                raise BadArchive(f"{entry['archive']}: there is no GNU tar on this node to read it with zstd")
+            else:
+                _use_python(source, target)
+        source.finish()
+    except zlib.error as error:
+        raise BadArchive(f"{entry['archive']} is damaged: {error}") from error
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NoRoom from error
+        raise BadArchive(f"{entry['archive']}: {error.strerror or error}") from error
+    finally:
+        source.close()
+
+
+class _Source:
+    """The archive's bytes, uncompressed where that is gzip, counted and summed up while they are read."""
+
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        self.path: str = entry["archive"]
+        self._size: int = entry["bytes"]
+        self._crc32: Optional[int] = entry.get("crc32")
+        self._sum = 0
+        self._count = 0
+        try:
+            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise BadArchive(f"{self.path}: {error.strerror}") from error
+        size = os.fstat(self._file.fileno()).st_size
+        if size != self._size:
+            self._file.close()
+            what = "is cut short" if size < self._size else "has changed"
+            raise BadArchive(f"{self.path} {what}: {size:,} bytes, {self._size:,} when it was submitted")
+        raw = self._read()
+        self._pieces = self._inflate(raw) if entry["kind"] == "gzip" else raw
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def _read(self) -> Iterator[bytes]:
+        while True:
+            piece = self._file.read(_PIECE)
+            if not piece:
+                return
+            self._count += len(piece)
+            if self._crc32 is not None:
+                self._sum = zlib.crc32(piece, self._sum)
+            yield piece
+
+    def _inflate(self, raw: Iterator[bytes]) -> Iterator[bytes]:
+        """A gzip file may be several, one after the other."""
+        inflate = zlib.decompressobj(31)
+        begun = False
+        for piece in raw:
+            rest = piece
+            while rest:
+                if inflate.eof:
+                    rest = rest.lstrip(b"\0")
+                    inflate = zlib.decompressobj(31) if rest else inflate
+                if rest:
+                    begun = True
+                    yield inflate.decompress(rest)
+                    rest = inflate.unused_data
+        if not begun or not inflate.eof:
+            raise BadArchive(f"{self.path} is damaged: it ends in the middle")
+
+    def finish(self) -> None:
+        """Read what tar did not care for, and compare."""
+        for _ in self._pieces:
+            pass
+        if self._count != self._size:
+            raise BadArchive(f"{self.path} is cut short: {self._count:,} bytes of {self._size:,}")
+        if self._crc32 is not None and self._sum != self._crc32:
+            raise BadArchive(f"{self.path} is damaged: its checksum is not the one it was packed with")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _gnu_tar() -> str:
+    path = shutil.which("tar")
+    if path is None:
+        return ""
+    try:
+        said = subprocess.run([path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    except OSError:
+        return ""
+    return path if b"GNU tar" in said.stdout else ""
+
+
+def _feed_tar(tar: str, source: _Source, target: str, kind: str) -> None:
+    words = [tar, "--extract", "--file=-", "--blocking-factor=512", "--same-permissions", "--no-same-owner"]
+    if kind == "zstd":
+        if shutil.which("zstd") is None:
+            raise BadArchive(f"{source.path}: there is no zstd on this node to read it with")
+        words.append("--use-compress-program=zstd")
+    env: Dict[str, str] = {**os.environ, "LC_ALL": "C"}
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen([*words, "--directory", target], stdin=subprocess.PIPE, stderr=errors, env=env)
+        assert process.stdin is not None
+        try:
+            _write_all(source, process.stdin)
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        errors.seek(0)
+        said = errors.read().decode("utf-8", "replace")
+    if code:
+        if any(word in said for word in _FULL_WORDS):
+            raise NoRoom
+        lines = [line for line in said.splitlines() if "Exiting with failure" not in line] or [f"tar ended with {code}"]
+        raise BadArchive(f"{source.path} cannot be unpacked: {lines[0]}")
+
+
+def _write_all(source: _Source, pipe: IO[bytes]) -> None:
+    _widen(pipe)
+    try:
+        for piece in source:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(pipe.fileno(), rest) :]
+        pipe.close()
+    except BrokenPipeError:
+        pass  # tar has read enough, or has died: its exit code tells
+    finally:
+        try:
+            pipe.close()
+        except BrokenPipeError:
+            pass
+
+
+def _widen(pipe: IO[bytes]) -> None:
+    try:
+        fcntl.fcntl(pipe.fileno(), _SET_PIPE_SIZE, _PIPE_SIZE)
+    except OSError:
+        pass
+
+
+def _copy_file(source: _Source, path: str) -> None:
+    with open(path, "wb") as file:
+        for piece in source:
+            file.write(piece)
+    shutil.copystat(source.path, path)
+
+
+class _Reader(io.RawIOBase):
+    """Pieces as a file that tarfile can read from."""
+
+    def __init__(self, source: _Source) -> None:
+        self._pieces = iter(source)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = piece
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def _use_python(source: _Source, target: str) -> None:
+    try:
+        with tarfile.open(fileobj=io.BufferedReader(_Reader(source), _PIECE), mode="r|") as archive:
+            folders: List[tarfile.TarInfo] = []
+            for member in safe_members(archive, source.path):
+                if member.isdir():
+                    folders.append(member)
+                    os.makedirs(os.path.join(target, member.name), mode=0o700, exist_ok=True)
+                else:
+                    _extract(archive, member, target)
+            for member in reversed(folders):  # their modes last: a folder may be closed to us
+                path = os.path.join(target, member.name)
+                os.chmod(path, member.mode)
+                os.utime(path, (member.mtime, member.mtime))
+    except tarfile.TarError as error:
+        raise BadArchive(f"{source.path} cannot be unpacked: {error}") from error
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: str) -> None:
+    if hasattr(tarfile, "fully_trusted_filter"):  # what is safe has been decided by `safe_members`
+        archive.extract(member, target, set_attrs=True, filter="fully_trusted")
+    else:
+        archive.extract(member, target, set_attrs=True)
+
+
+def safe_members(archive: tarfile.TarFile, path: str) -> Iterator[tarfile.TarInfo]:
+    """The files, folders and links of an archive. Raises BadArchive for one that would land outside of the target."""
+    links: Set[str] = set()
+    for member in archive:
+        name = os.path.normpath(member.name)
+        above = name
+        outside = name.startswith(("/", "../")) or name == ".."
+        while above and not outside:
+            above = os.path.dirname(above)
+            outside = above in links
+        if member.islnk():
+            there = os.path.normpath(member.linkname)
+            outside = outside or there.startswith(("/", "../"))
+        if outside:
+            raise BadArchive(f"{path}: {member.name!r} would be unpacked outside of its folder")
+        member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+        if member.issym():
+            links.add(name)
+        if member.isreg() or member.isdir() or member.issym() or member.islnk():
+            yield member

@@ -1,0 +1,71 @@
+"""A trial's turns: how each ended, whether it brought anything, and what the next one begins with. Python 3.9."""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Optional, Tuple
+
+from windlass.agent.checkpoint import Checkpoints
+from windlass.agent.child import Attempt, cause_of
+from windlass.agent.config import AgentConfig
+from windlass.agent.diagnose import refine_cause
+from windlass.states import STATE_OF, Cause, State
+
+_IDLE_TURNS = 2  # so many without progress, and a trial is not given another
+
+
+class Turns:
+    """Decides what an attempt's end means."""
+
+    def __init__(self, config: AgentConfig, checkpoints: Checkpoints, job_time_s: Optional[float]) -> None:
+        self._config = config
+        self._checkpoints = checkpoints
+        self._job_time_s = job_time_s
+
+    def begin(self, attempt: Attempt, note: Callable[[str], None]) -> bool:
+        """Find what the attempt continues from. False where nothing is left to be done. Raises OSError."""
+        trial = attempt.trial
+        done = self._checkpoints.is_done(trial)
+        if done:
+            attempt.note = f"done already: {done} is there"
+            return False
+        os.makedirs(self._checkpoints.folder_of(trial), exist_ok=True)
+        attempt.checkpoint = self._checkpoints.newest(trial, note)
+        return True
+
+    def judge(self, attempt: Attempt) -> Tuple[Cause, int, int]:
+        """Cause, exit code and signal."""
+        cause, code, number = cause_of(attempt.status)
+        if attempt.cause is None and not attempt.warned and cause is Cause.DONE and not self._checkpoints.says_done:
+            return cause, code, number  # nearly all
+        cause = self._cause(attempt, cause, code, number)
+        if STATE_OF[cause] is State.INTERRUPTED and self._is_a_turn(attempt, cause):
+            idle = self._checkpoints.progress(attempt.trial, attempt.book.step)
+            if idle >= _IDLE_TURNS:
+                attempt.note = f"{idle} turns brought no new checkpoint and no higher step; it gets no other"
+                return Cause.NO_PROGRESS, code, number
+        return cause, code, number
+
+    def _cause(self, attempt: Attempt, cause: Cause, code: int, number: int) -> Cause:
+        through = cause is Cause.DONE and attempt.stage + 1 == len(attempt.trial.stages)
+        if self._checkpoints.says_done and STATE_OF[attempt.cause or Cause.STOPPED] is State.INTERRUPTED:
+            if through and self._checkpoints.is_done(attempt.trial):
+                return Cause.DONE
+            through = False
+        if attempt.cause is not None:
+            return attempt.cause  # also when it then ended with 0: it was told to stop before it was done
+        if attempt.warned:
+            return Cause.DONE if through else Cause.JOB_TIME
+        if cause is Cause.DONE or (code and code == self._config.again_code):
+            return Cause.AGAIN
+        return refine_cause(cause, number, [stream.tail() for stream in attempt.streams.values()])
+
+    def _is_a_turn(self, attempt: Attempt, cause: Cause) -> bool:
+        """Whether it had the time to get somewhere: who was sent away early is not to blame."""
+        if cause is Cause.AGAIN:
+            return True
+        return (
+            cause is Cause.JOB_TIME
+            and self._job_time_s is not None
+            and attempt.ended - attempt.started > self._job_time_s / 2
+        )

@@ -1,0 +1,29 @@
+"""Words of a study's commands that may be paths."""
+
+from __future__ import annotations
+
+import shlex
+
+from windlass.model import Study
+
+_MOST = 1000  # tasks or values that are looked at
+
+
+def command_words(study: Study) -> list[str]:
+    """All words of a study's commands and values that may be paths."""
+    words: list[str] = []
+    for stage in study.stages:
+        for word in stage.words:
+            words += _split(word) if stage.shell else [word]
+    words += [word for task in study.tasks[:_MOST] for word in task]
+    for parameter in study.space.parameters:
+        words += [value for value in parameter.values[:_MOST] if isinstance(value, str)]
+    words += [word.partition("=")[2] for word in words if "=" in word]
+    return [word for word in words if word and "\0" not in word and len(word) < 4096]
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()

@@ -1,0 +1,31 @@
+"""Item: shared file systems are spared. Counts what one trial writes there, and what the whole study would."""
+
+from __future__ import annotations
+
+from windlass.check.item import Item, failed, passed, skipped
+from windlass.check.trial import TriedTrial
+
+NAME = "shared folders"
+FILES_AN_HOUR, BYTES_AN_HOUR = 1000, 10**9
+
+
+def check_shared(tried: TriedTrial | None, trials: int) -> Item:
+    if tried is None:
+        return skipped(NAME, "the program was not started", "leave out --no-run")
+    if tried.problem:
+        return skipped(NAME, f"the trial {tried.problem}")
+    files, size = len(tried.shared_files), tried.shared_bytes
+    files_an_hour = _an_hour(files, tried, trials)
+    bytes_an_hour = _an_hour(size, tried, trials)
+    said = f"{files} files, {size / 1e6:.1f} MB in {tried.seconds:.1f} s, and {tried.written_bytes / 1e6:.1f} MB in all"
+    if files_an_hour <= FILES_AN_HOUR and bytes_an_hour <= BYTES_AN_HOUR:
+        return passed(NAME, f"a trial wrote there: {said}")
+    much = f"{files_an_hour:,.0f} files" if files_an_hour > FILES_AN_HOUR else f"{bytes_an_hour / 1e9:,.1f} GB"
+    todo = "write to $SLURM_TMPDIR, or to a relative path, and name what is to be kept under outputs:"
+    return failed(NAME, f"{much} in an hour: a trial wrote there {said}", todo, tried.shared_files[:5])
+
+
+def _an_hour(amount: int, tried: TriedTrial, trials: int) -> float:
+    """What comes together in an hour of one slot; a study of few, short trials never gets so far."""
+    rate = amount * 3600 / max(tried.seconds, 0.1)
+    return min(rate, amount * trials) if tried.ended else rate

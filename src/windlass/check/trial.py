@@ -1,0 +1,175 @@
+"""One trial, executed for a short time as a node would: from a copy of the code, without a display; and watched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.bundle.folder import Prepared
+from windlass.check.item import Item, failed, passed, skipped
+from windlass.claims.strays import find_strays
+from windlass.collect.follow import Follower
+from windlass.collect.index import StudyIndex
+from windlass.errors import WindlassError
+from windlass.flow import make_plan, run_plan
+from windlass.launch.local import LocalLauncher
+from windlass.model import Plan, Study
+from windlass.paths import StudyPaths
+from windlass.site.local import Site
+from windlass.states import State
+
+_LOOK_S = 0.2
+_MOST_FILES = 200_000
+_PASSED_OVER = (".git", ".windlass", "__pycache__", ".windlass-data")
+
+
+@dataclass(frozen=True)
+class TriedTrial:
+    """What one trial did within the time it was given."""
+
+    seconds: float
+    ended: bool  # False: its time was up, and it was well until then
+    ending: str  # in words
+    problem: str = ""  # how it failed
+    shared_files: tuple[str, ...] = ()  # that it made or changed in shared folders
+    shared_bytes: int = 0
+    written_bytes: int = 0  # by its processes in all, wherever that went; at least
+
+
+def check_trial(tried: TriedTrial | None, why_not: str) -> Item:
+    """Item: one trial works."""
+    if tried is None:
+        return skipped("trial", f"none was executed: {why_not}")
+    if tried.problem:
+        return failed("trial", f"the first one {tried.problem}", "windlass run --sample 1, windlass logs")
+    return passed("trial", f"the first one, from a copy of the code, {tried.ending}")
+
+
+class _Quiet:
+    """Shows nothing."""
+
+    def prepared(self, plan: Plan, prepared: Prepared) -> None:
+        pass
+
+    def progress(self, follower: Follower, total: int) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def try_trial(study: Study, site: Site, shared: tuple[str, ...], limit_s: float) -> TriedTrial:
+    """Execute the first trial for at most so long. `shared` are folders that are looked at before and after."""
+    root = tempfile.mkdtemp(prefix="windlass-check-")
+    said: dict[str, Any] = {"folder": root, "slots": 1, "timeout": f"{limit_s:g}s", "retries": 0}
+    if study.said.get("code") is None:
+        said["code"] = "frozen"
+    try:
+        plan = make_plan(study, said, site)
+        shared = (*shared, root)  # which $scratch_dir is, for this trial
+        own = (plan.folder, StudyPaths(plan.folder).hpc_outputs)
+        before = dict(_look(shared, own))
+        watcher = _Watcher(plan.folder)
+        began = time.monotonic()
+        try:
+            run_plan(plan, LocalLauncher(), _Quiet(), sample=1)
+        except WindlassError as error:
+            return TriedTrial(time.monotonic() - began, True, "", f"could not be started: {error}")
+        finally:
+            watcher.stop()
+        after = dict(_look(shared, own))
+        fresh = [path for path, what in after.items() if before.get(path) != what]
+        seconds, ended, ending, problem = _ending(StudyPaths(plan.folder), limit_s)
+        size = sum(after[path][0] for path in fresh)
+        return TriedTrial(seconds, ended, ending, problem, tuple(fresh), size, watcher.written_bytes)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _ending(paths: StudyPaths, limit_s: float) -> tuple[float, bool, str, str]:
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        states = (State.DONE, State.FAILED, State.INTERRUPTED, State.CANCELLED)
+        records = [record for number in index.numbers(states) for record in index.records(range(number, number + 1))]
+        notes = [note.text for note in index.notes()]
+    finally:
+        index.close()
+    if not records:
+        return 0.0, True, "", f"could not be started: {notes[-1] if notes else 'nobody knows why'}"
+    record = records[0]
+    seconds = record.duration_s or 0.0
+    if record.state is State.DONE:
+        return seconds, True, f"is done after {seconds:.1f} s", ""
+    if record.cause == "time limit":
+        return seconds, False, f"went on well for {limit_s:g} s", ""
+    code = f" (exit code {record.exit_code})" if record.exit_code else ""
+    return seconds, True, "", f"ended badly after {seconds:.1f} s: {record.cause}{code}{_last_words(paths)}"
+
+
+def _last_words(paths: StudyPaths) -> str:
+    """The last line that it printed."""
+    for name in sorted(os.listdir(paths.output)):
+        if name.endswith(".log"):
+            with open(os.path.join(paths.output, name), "rb") as file:
+                lines = [line for line in file.read()[-4000:].decode("utf-8", "replace").splitlines() if line.strip()]
+            if lines:
+                return f": {lines[-1][:200]}"
+    return ""
+
+
+class _Watcher:
+    """Adds up what the processes of a trial write, as the kernel counts it."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._written: dict[int, int] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            for pid in find_strays("WINDLASS_FOLDER", self._folder):
+                self._written[pid] = max(self._written.get(pid, 0), _bytes_written(pid))
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def written_bytes(self) -> int:
+        return sum(self._written.values())
+
+
+def _bytes_written(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            lines: Mapping[str, str] = dict(line.split(": ") for line in file.read().splitlines())
+        return int(lines["write_bytes"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _look(folders: tuple[str, ...], own: tuple[str, ...]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Size and time of the files in these folders, without our own; of very many, the first."""
+    count = 0
+    for top in dict.fromkeys(os.path.realpath(folder) for folder in folders):
+        for folder, below, names in os.walk(top):
+            below[:] = [name for name in below if name not in _PASSED_OVER and os.path.join(folder, name) not in own]
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    status = os.lstat(path)
+                except OSError:
+                    continue
+                yield path, (status.st_size, status.st_mtime_ns)
+                count += 1
+                if count >= _MOST_FILES:
+                    return

@@ -1,0 +1,96 @@
+"""windlass check: the checklist before a study goes to the cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from windlass.check.code import check_code
+from windlass.check.data import check_data
+from windlass.check.environment import check_environment
+from windlass.check.folders import check_folders
+from windlass.check.headless import check_headless, find_windows
+from windlass.check.item import Item, failed, passed, skipped
+from windlass.check.needs import check_needs
+from windlass.check.record import write_record
+from windlass.check.shared import check_shared
+from windlass.check.trial import TriedTrial, check_trial, try_trial
+from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
+from windlass.cli.plan import check_options
+from windlass.cli.request import Asked, read_request
+from windlass.errors import InputError
+from windlass.model import Study
+from windlass.search import iterate_trials
+from windlass.site.here import Here, fetch_here
+from windlass.site.local import Site, fetch_local_site
+from windlass.view.check import checklist_to_json, render_checklist
+
+
+@click.command(cls=CommandWithWords)
+@study_options
+@place_options
+@click.option("--no-run", is_flag=True, help="Start nothing: leave out what needs the program.")
+@click.option("--limit", type=float, default=60.0, show_default=True, help="Seconds that one trial is given.")
+@click.option("--here", is_flag=True, help="Start a trial also on a login host.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, no_run: bool, limit: float, here: bool, as_json: bool, **options: Any) -> int:
+    """Go through the checklist: code committed, data packed, environment there, needs known, no windows, options
+    known, shared folders spared. Each item passes or fails, with the reason and what to do.
+
+    One trial is executed for a short time, from a copy of the code and without a display. Nothing is submitted.
+    """
+    asked = read_request(ctx.meta["words"], options)
+    place = None if asked.cluster is None else fetch_here(asked.cluster, os.environ, (asked.plan.folder,))
+    site = fetch_local_site()
+    why_not = "--no-run" if no_run else _why_not(asked, place, site, here)
+    shared = (asked.study.project_dir, os.path.dirname(asked.plan.folder))
+    tried = None if why_not else try_trial(asked.study, site, shared, limit)
+    items = make_checklist(asked, place, tried, why_not)
+    ready = all(item.verdict != "fail" for item in items)
+    if ready and tried is not None:
+        write_record(asked.study)
+    if as_json:
+        print(json.dumps(checklist_to_json(items, ready), indent=2, ensure_ascii=False))
+    else:
+        print(render_checklist(items))
+    return 0 if ready else 1
+
+
+def make_checklist(asked: Asked, place: Here | None, tried: TriedTrial | None, why_not: str) -> list[Item]:
+    study = asked.study
+    trial = next(iterate_trials(study))
+    windows = find_windows(trial.stages, study.workdir, study.project_dir)
+    return [
+        check_code(study),
+        check_data(asked.plan),
+        check_environment(study, [words[0] for _, words in trial.stages], tried),
+        check_needs(asked.plan),
+        check_trial(tried, why_not),
+        check_headless(windows, tried),
+        _check_options(study, why_not),
+        check_shared(tried, asked.plan.trial_count),
+        check_folders(asked.plan, asked.cluster, place),
+    ]
+
+
+def _check_options(study: Study, why_not: str) -> Item:
+    if why_not:
+        return skipped("options", f"the program was not asked for its --help: {why_not}")
+    try:
+        check_options(study)
+    except InputError as error:
+        return failed("options", "; ".join(problem.message for problem in error.problems), error.problems[0].hint)
+    return passed("options", "the program's --help speaks of all options that it would get")
+
+
+def _why_not(asked: Asked, place: Here | None, site: Site, insists: bool) -> str:
+    """Why no trial can be executed here; "" where it can."""
+    if place is not None and place.is_login_host and not insists:
+        return f"{place.host} is a login host (--here insists)"
+    if asked.plan.settings["gpus"].value and not site.gpus:
+        return "a trial needs a GPU and there is none here"
+    return ""

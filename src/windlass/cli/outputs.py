@@ -1,0 +1,81 @@
+"""windlass outputs: the files that were kept of trials."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from windlass.cli.options import find_study, folder_option, json_option
+from windlass.collect.look import read_register
+from windlass.collect.outputs import best_trial, extract_outputs, find_outputs, prune_outputs
+from windlass.collect.trials import find_trials
+from windlass.errors import input_error
+from windlass.journal.kept import LEFT_BEHIND, KeptFile
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
+from windlass.view.outputs import render_outputs
+
+
+@click.command()
+@click.argument("trials", nargs=-1, metavar="[TRIAL]...")
+@click.option("--study", help="Which study (default: the newest).")
+@click.option("--best", is_flag=True, help="Those of the best trial by the study's metric.")
+@click.option("--to", metavar="FOLDER", help="Write them there, in a folder for each trial, with the paths they had.")
+@click.option("--list", "as_list", is_flag=True, help="List them (the default without --to).")
+@click.option("--prune", is_flag=True, help="Drop those of all but the best trial. Only when the study is over.")
+@folder_option
+@json_option
+def command(
+    trials: tuple[str, ...],
+    study: str | None,
+    best: bool,
+    to: str | None,
+    as_list: bool,
+    prune: bool,
+    folder: str | None,
+    as_json: bool,
+) -> int:
+    """List the files that were kept of trials (`outputs:` in the study), or write them to a folder.
+
+    TRIAL is a number or an id; `left-behind` stands for files that trials wrote and no pattern names.
+    """
+    paths = find_study(study, folder)
+    if prune:
+        return _prune(paths, as_json)
+    chosen = [best_trial(paths)] if best else _ids(trials, paths)
+    files = find_outputs(paths, chosen)
+    if to is not None:
+        count = extract_outputs(files, to)
+        if not as_json:
+            click.echo(f"{count} files written to {to}", err=True)
+    if as_json:
+        print(json.dumps([_to_json(file) for file in files], indent=2))
+    elif to is None or as_list:
+        print(render_outputs([(file.trial, file.path, file.size) for file in files]))
+    return 0
+
+
+def _ids(names: tuple[str, ...], paths: StudyPaths) -> list[str]:
+    numbers = find_trials([name for name in names if name != LEFT_BEHIND], paths, read_register(paths).count)
+    file = TrialFile(paths)
+    try:
+        ids = [str(file.read(number)["id"]) for number in numbers]
+    finally:
+        file.close()
+    return [*ids, LEFT_BEHIND] if LEFT_BEHIND in names else ids
+
+
+def _to_json(file: KeptFile) -> dict[str, object]:
+    return {"trial": file.trial, "path": file.path, "bytes": file.size, "in": file.place, "offset": file.offset}
+
+
+def _prune(paths: StudyPaths, as_json: bool) -> int:
+    done = prune_outputs(paths)
+    if done.because:
+        raise input_error(f"outputs are dropped when the study is over: {done.because}", "`windlass status` shows it")
+    if as_json:
+        print(json.dumps({"best": done.best, "dropped": done.files, "freed_bytes": done.freed_bytes}))
+    else:
+        print(f"kept those of {done.best}, dropped {done.files} files ({done.freed_bytes / 1e6:.1f} MB)")
+    return 0

@@ -1,0 +1,148 @@
+"""What a study kept of its trials' files: finds it, takes it out, and drops what is not the best."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from windlass.collect.facts import read_facts
+from windlass.collect.index import StudyIndex
+from windlass.collect.look import agents_alive, read_register
+from windlass.errors import FolderError, input_error
+from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, read_kept
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
+
+KEPT = "kept"  # name of the archive that is left when the others are dropped
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What dropping the outputs of all but the best did, or why nothing was dropped."""
+
+    best: str = ""
+    files: int = 0  # that were dropped
+    freed_bytes: int = 0
+    because: str = ""
+
+
+def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> list[KeptFile]:
+    """Complete files, the latest of each name; of these trials, or of all."""
+    files = read_kept(paths.outputs)
+    return [file for file in files if file.trial in trials] if trials else files
+
+
+def extract_outputs(files: Iterable[KeptFile], target: str) -> int:
+    """Write the files below `target`, in a folder for each trial, with the paths they had. Returns how many."""
+    count = 0
+    for file in files:
+        relative = os.path.normpath(os.path.join(file.trial, file.path))
+        if relative.startswith(("..", "/")):
+            raise FolderError(f"{file.place}: {file.path!r} would leave {target}")
+        try:
+            file.extract(os.path.join(target, relative))
+        except OSError as error:
+            raise FolderError(f"{os.path.join(target, relative)}: {error.strerror}") from error
+        count += 1
+    return count
+
+
+def best_trial(paths: StudyPaths) -> str:
+    """The id of the best trial by the study's metric. Raises InputError where there is none."""
+    metric = read_facts(paths).metric
+    if metric is None:
+        raise input_error("the study names no metric to judge by", "`metric: {name: loss}` in the study")
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        records = index.best(metric.name, metric.goal, "last", 1, included=read_register(paths).current)
+        if not records:
+            raise input_error(
+                f"no trial is done and has reported {metric.name}", "`windlass status` shows how far it is"
+            )
+    finally:
+        index.close()
+    trials = TrialFile(paths)
+    try:
+        return str(trials.read(records[0].number)["id"])
+    finally:
+        trials.close()
+
+
+def prune_outputs(paths: StudyPaths) -> Pruned:
+    """Keep the outputs of the best trial, and what was left behind; drop the others'. Only when the study is over.
+
+    What is to stay is written anew, whole and on the disk, before anything goes.
+    """
+    because = _not_over(paths)
+    if because:
+        return Pruned(because=because)
+    best = best_trial(paths)
+    files = read_kept(paths.outputs)
+    staying = [file for file in files if file.trial in (best, LEFT_BEHIND)]
+    if len(staying) == len(files):
+        return Pruned(best)
+    before = _size(paths.outputs)
+    _rewrite(paths, staying)
+    return Pruned(best, len(files) - len(staying), max(0, before - _size(paths.outputs)))
+
+
+def _not_over(paths: StudyPaths) -> str:
+    register = read_register(paths)
+    if register.todo or register.held:
+        return "trials wait or run"
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        alive = agents_alive(paths, index.agents())
+    finally:
+        index.close()
+    return "an agent is at work" if any(state is not False for state in alive.values()) else ""
+
+
+def _rewrite(paths: StudyPaths, staying: Sequence[KeptFile]) -> None:
+    old = [name for name in os.listdir(paths.outputs) if name.endswith((".tar", ".idx"))]
+    name = f"{KEPT}-{os.getpid()}"
+    staging = os.path.join(paths.outputs, f".{name}")
+    writer = KeptWriter(paths.outputs, name)
+    try:
+        os.makedirs(staging, exist_ok=True)
+        for file in staying:
+            if file.offset is None:
+                writer.add_copied(file.trial, file.path, os.stat(file.place), file.time)
+                continue
+            taken = os.path.join(staging, "file")
+            file.extract(taken)
+            with open(taken, "rb") as source:
+                writer.add(file.trial, file.path, source.read(), os.stat(taken), file.time)
+        writer.close()
+    except OSError as error:
+        for ending in (".tar", ".idx"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(paths.outputs, name + ending))
+        raise FolderError(f"{paths.outputs}: {error.strerror}; nothing was dropped") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    for ending in (".idx", ".tar"):  # without its index an archive still tells what is in it
+        for other in old:
+            if other.endswith(ending):
+                os.unlink(os.path.join(paths.outputs, other))
+    _drop_plain(paths, {file.place for file in staying if file.offset is None})
+
+
+def _drop_plain(paths: StudyPaths, staying: set[str]) -> None:
+    for folder, _, names in os.walk(paths.outputs, topdown=False):
+        if folder == paths.outputs:
+            continue
+        for name in names:
+            if os.path.join(folder, name) not in staying:
+                os.unlink(os.path.join(folder, name))
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+def _size(folder: str) -> int:
+    return sum(os.lstat(os.path.join(path, name)).st_size for path, _, names in os.walk(folder) for name in names)

@@ -1,0 +1,237 @@
+"""Files that trials leave to be kept: an archive an agent, and an index of it. Python 3.9, standard library.
+
+outputs/<agent>.tar   small files, one behind the other; any tar reads it
+outputs/<agent>.idx   one line a file: {"t": when, "id": trial, "p": path, "b": bytes, "m": mode, "x": time, "o": at}
+outputs/<trial id>/…  large files, whole under their own names; their line has no "o"
+Both are only ever appended to, by one process. A line is written when what it tells of is complete, so a torn end
+of either costs nothing that was finished. Where several agents kept the same file of a trial, the latest counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import tarfile
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+LEFT_BEHIND = "left-behind"  # stands in for a trial's id: files that nobody can tell the trial of
+_BLOCK = 512
+_PART = ".part-"
+
+
+class KeptFile:
+    """One file that was kept, and where its content is."""
+
+    __slots__ = ("mode", "modified", "offset", "path", "place", "size", "time", "trial")
+
+    def __init__(self, record: Dict[str, Any], folder: str, archive: str) -> None:
+        self.trial = str(record["id"])
+        self.path = str(record["p"])
+        self.size = int(record["b"])
+        self.mode = int(record.get("m", 0o644))
+        self.modified = float(record.get("x", 0.0))
+        self.time = float(record["t"])
+        self.offset: Optional[int] = record.get("o")
+        self.place = archive if self.offset is not None else os.path.join(folder, self.trial, self.path)
+
+    def is_there(self) -> bool:
+        """Whether its content is all there."""
+        try:
+            size = os.stat(self.place).st_size
+        except OSError:
+            return False
+        return size == self.size if self.offset is None else size >= self.offset + self.size
+
+    def extract(self, target: str) -> None:
+        """Write it to `target`, whole or not at all. Raises OSError."""
+        os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+        partial = f"{target}{_PART}{os.getpid()}"
+        try:
+            with open(self.place, "rb") as source, open(partial, "wb") as file:
+                source.seek(self.offset or 0)
+                copied = _copy(source.fileno(), file.fileno(), self.size)
+            if copied != self.size:
+                raise OSError(5, "it is cut short", self.place)
+            os.chmod(partial, stat.S_IMODE(self.mode))
+            os.utime(partial, (self.modified, self.modified))
+            os.replace(partial, target)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+
+
+class KeptWriter:
+    """Appends to one archive and its index. The files appear with the first that is kept."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.folder = folder
+        self._tar_path = os.path.join(folder, name + ".tar")
+        self._index_path = os.path.join(folder, name + ".idx")
+        self._tar = -1
+        self._index = -1
+        self._end = 0
+
+    def add(self, trial: str, path: str, data: bytes, status: os.stat_result, when: float) -> None:
+        """Keep a small file. Raises OSError, with nothing left of it, where there is no room."""
+        self._open(archive=True)
+        info = tarfile.TarInfo(f"{trial}/{path}")
+        info.size, info.mode, info.mtime = len(data), stat.S_IMODE(status.st_mode), int(status.st_mtime)
+        header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+        block = header + data + b"\0" * (-len(data) % _BLOCK)
+        self._end = _append(self._tar, self._end, block)
+        self._tell(trial, path, len(data), status, when, self._end - len(block) + len(header))
+
+    def add_copied(self, trial: str, path: str, status: os.stat_result, when: float) -> None:
+        """Tell of a file that lies under its own name."""
+        self._open(archive=False)
+        self._tell(trial, path, status.st_size, status, when, None)
+
+    def _tell(
+        self, trial: str, path: str, size: int, status: os.stat_result, when: float, offset: Optional[int]
+    ) -> None:
+        record: Dict[str, Any] = {"t": round(when, 3), "id": trial, "p": path, "b": size}
+        record.update(m=stat.S_IMODE(status.st_mode), x=round(status.st_mtime, 3))
+        if offset is not None:
+            record["o"] = offset
+        # Half characters, from names that are no UTF-8, stay what they are through the escapes of JSON.
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        _append(self._index, os.fstat(self._index).st_size, line)
+
+    def _open(self, archive: bool) -> None:
+        if self._index < 0:
+            os.makedirs(self.folder, exist_ok=True)
+            self._index = os.open(self._index_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        if archive and self._tar < 0:
+            self._tar = os.open(self._tar_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            size = os.fstat(self._tar).st_size
+            self._end = size + -size % _BLOCK
+
+    def sync(self) -> None:
+        """Everything is on the disk when this returns. Raises OSError."""
+        for descriptor in (self._tar, self._index):
+            if descriptor >= 0:
+                os.fsync(descriptor)
+
+    def close(self) -> None:
+        """Raises OSError where what was written did not reach the disk."""
+        try:
+            self.sync()
+        finally:
+            for descriptor in (self._tar, self._index):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._tar = self._index = -1
+
+
+def copy_large(source: str, target: str) -> os.stat_result:
+    """Copy a file under its own name: it appears when it is whole and on the disk. Raises OSError."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    partial = f"{target}{_PART}{os.uname().nodename}-{os.getpid()}"
+    try:
+        with open(source, "rb") as reading, open(partial, "wb") as writing:
+            before = os.fstat(reading.fileno())
+            copied = _copy(reading.fileno(), writing.fileno(), None)
+            os.fsync(writing.fileno())
+            written = os.fstat(writing.fileno()).st_size
+        if not copied == written == os.stat(source).st_size:
+            raise OSError(5, "it changed while it was copied", source)
+        os.chmod(partial, stat.S_IMODE(before.st_mode))
+        os.utime(partial, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.replace(partial, target)
+        return os.stat(target)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+
+
+def _copy(source: int, target: int, size: Optional[int]) -> int:
+    """Copy so many bytes, or all there are. Returns how many there were."""
+    copied = 0
+    while size is None or copied < size:
+        data = os.read(source, 1 << 20 if size is None else min(1 << 20, size - copied))
+        if not data:
+            break
+        view = memoryview(data)
+        while view:
+            view = view[os.write(target, view) :]
+        copied += len(data)
+    return copied
+
+
+def _append(descriptor: int, end: int, data: bytes) -> int:
+    """Write all of it behind `end`, or nothing. Returns the new end."""
+    view = memoryview(data)
+    try:
+        os.lseek(descriptor, end, os.SEEK_SET)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+    return end + len(data)
+
+
+def read_kept(folder: str) -> List[KeptFile]:
+    """Every file that is kept in `outputs/` and complete, the latest of each name; by trial and path."""
+    newest: Dict[Tuple[str, str], KeptFile] = {}
+    for file in iterate_kept(folder):
+        known = newest.get((file.trial, file.path))
+        if (known is None or file.time >= known.time) and file.is_there():
+            newest[file.trial, file.path] = file
+    return [newest[key] for key in sorted(newest)]
+
+
+def iterate_kept(folder: str) -> Iterator[KeptFile]:
+    """Every line of every index, and what an archive has behind the last line."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    stems = dict.fromkeys(name[:-4] for name in names if name.endswith((".idx", ".tar")))
+    for stem in stems:
+        archive = os.path.join(folder, stem + ".tar")
+        end = 0
+        for record in _lines(os.path.join(folder, stem + ".idx")):
+            try:
+                file = KeptFile(record, folder, archive)
+            except (KeyError, TypeError, ValueError):
+                continue
+            if file.offset is not None:
+                end = max(end, file.offset + file.size + -file.size % _BLOCK)
+            yield file
+        yield from _behind(archive, end, folder)
+
+
+def _lines(path: str) -> Iterator[Dict[str, Any]]:
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                try:
+                    record = json.loads(line) if line.endswith(b"\n") else None
+                except ValueError:
+                    continue
+                if isinstance(record, dict):
+                    yield record
+    except OSError:
+        return
+
+
+def _behind(archive: str, end: int, folder: str) -> Iterator[KeptFile]:
+    """Complete files of an archive that its index does not tell of: its writer was killed between the two."""
+    try:
+        size, modified = os.stat(archive).st_size, os.stat(archive).st_mtime
+        if size <= end:
+            return
+        with open(archive, "rb") as file:
+            file.seek(end)
+            with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:
+                for info in tar:
+                    trial, _, path = info.name.partition("/")
+                    if info.isreg() and path and info.offset_data + info.size <= size:
+                        record = {"t": modified, "id": trial, "p": path, "b": info.size, "m": info.mode}
+                        yield KeptFile({**record, "x": info.mtime, "o": info.offset_data}, folder, archive)
+    except (OSError, tarfile.TarError):
+        return

@@ -1,0 +1,110 @@
+"""Chains: work longer than a job becomes units that follow each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Project
+from windlass.model import Plan
+from windlass.plan.chain import Chain, plan_chain
+from windlass.plan.refuse_request import Case, find_request_problems
+from windlass.plan.settings import resolve_settings
+from windlass.plan.slurm import plan_slurm
+from windlass.search import count_trials
+from windlass.site.cluster import Cluster, Node, Partition
+from windlass.spec.load import load_study
+from windlass.view.plan import render_plan_text
+
+HOUR = 3600
+
+
+def cluster(max_time_h: float | None, **changes: Any) -> Cluster:
+    limit = None if max_time_h is None else max_time_h * HOUR
+    one = Cluster(
+        name="c",
+        partitions=(Partition("main", is_default=True, max_time_s=limit),),
+        nodes=(Node("n1", 8, 8000, partitions=("main",)),),
+    )
+    return dataclasses.replace(one, **changes)
+
+
+def plan(tmp_path: Path, site: Cluster, text: str, trials: int = 2) -> Plan:
+    (tmp_path / "study.yaml").write_text(f"command: t {{n}}\nparameters: {{n: {list(range(trials))}}}\n{text}")
+    study = load_study(str(tmp_path / "study.yaml"))
+    settings = resolve_settings({}, study.said, site.said, "", {})
+    return plan_slurm(study, count_trials(study), settings, site, str(tmp_path / "s"))
+
+
+@pytest.mark.parametrize(
+    ("whole_h", "unit_h", "limit_h", "expected"),
+    [
+        (72, 24, 168, (3, 24)),
+        (72, 24, 24, (3, 24)),
+        (73, 24, None, (4, 24)),
+        (100, 7, None, (15, 7)),  # 100 epochs, 7 in a unit: not 14
+        (24, 24, 168, None),
+        (30, 24, 12, (3, 12)),
+    ],
+)
+def test_how_many_units(whole_h: float, unit_h: float, limit_h: float | None, expected: tuple[int, int] | None) -> None:
+    chain = plan_chain(whole_h * HOUR, unit_h * HOUR, None if limit_h is None else limit_h * HOUR)
+    assert chain == (None if expected is None else Chain(expected[0], expected[1] * HOUR))
+
+
+def test_units_are_whole_minutes_within_the_limit() -> None:
+    assert plan_chain(1000, 24 * HOUR, 150) == Chain(9, 120)
+
+
+def test_a_trial_longer_than_a_job(tmp_path: Path) -> None:
+    made = plan(tmp_path, cluster(24), "slots: 1\nneeds: {time: 72h}\ncheckpoint: {}\n")
+    assert made.terms is not None and made.request is not None
+    assert (made.agents, made.terms.units, made.request.time_s, made.request.throttle) == (2, 3, 24 * HOUR, 1)
+    assert "a chain of 3 units of 24 h" in render_plan_text(made, [])
+    assert list(find_request_problems(Case(made, made.request, cluster(24)))) == []
+
+
+def test_without_checkpoints_it_is_refused_and_said_why(tmp_path: Path) -> None:
+    made = plan(tmp_path, cluster(24), "needs: {time: 72h}\n")
+    assert made.terms is not None and made.request is not None and made.terms.units == 1
+    (problem,) = find_request_problems(Case(made, made.request, cluster(24)))
+    assert "checkpoint:" in problem.hint and "3 jobs of 1d" in problem.hint
+
+
+def test_a_long_job_without_checkpoints_is_warned_about(tmp_path: Path) -> None:
+    made = plan(tmp_path, cluster(168), "needs: {time: 72h}\n")
+    assert made.terms is not None and made.terms.units == 1
+    assert any("3 units of 1d" in warning for warning in made.warnings)
+    assert plan(tmp_path, cluster(168), "needs: {time: 72h}\ncheckpoint: {}\n").terms.units == 3  # type: ignore[union-attr]
+
+
+def test_the_unit_may_be_said(tmp_path: Path) -> None:
+    text = "needs: {time: 72h}\ncheckpoint: {}\ninterrupt: {unit: 12h}\n"
+    assert plan(tmp_path, cluster(24), text).terms.units == 6  # type: ignore[union-attr]
+
+
+def test_several_in_turn_lengthen_the_chain(tmp_path: Path) -> None:
+    text = "slots: 1\nneeds: {time: 30h}\ncheckpoint: {}\nslurm: {agents: 2}\n"
+    made = plan(tmp_path, cluster(24), text, trials=5)
+    assert made.terms is not None
+    assert (made.agents, made.waves, made.terms.units) == (2, 3, 4)  # 90 h in units of 24 h
+
+
+def test_no_more_jobs_than_one_may_have(tmp_path: Path) -> None:
+    made = plan(tmp_path, cluster(24, max_submit=10), "slots: 1\nneeds: {time: 72h}\ncheckpoint: {}\n", trials=8)
+    assert made.terms is not None
+    assert (made.agents, made.terms.units) == (3, 3)
+    assert any("run again for the rest" in warning for warning in made.warnings)
+
+
+def test_the_script_has_the_units(project: Project) -> None:
+    text = (
+        "command: t {n}\nparameters: {n: [1]}\nneeds: {time: 72h, gpus: 1}\nslurm: {account: def-me}\ncheckpoint: {}\n"
+    )
+    project.write("study.yaml", text)
+    shown = project.run("plan", "--site", "cedar").stdout
+    assert "#SBATCH --array=0-2%1\n" in shown and "#SBATCH --time=1-00:00:00\n" in shown
+    assert "#SBATCH --signal=B:USR1@120\n" in shown and "chain of 3 units" in shown

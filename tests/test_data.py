@@ -1,0 +1,399 @@
+"""Packing data: once for each content, all of it, by two clients at once, and clear words where it cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Project, wait_for
+from tests.test_store import check_tree
+from windlass.agent.store import NodeStore
+from windlass.bundle import pack
+from windlass.bundle.data import find_small_files, pack_items
+from windlass.bundle.pack import scan_folder
+from windlass.errors import InputError
+from windlass.model import Data, Space, Stage, Study
+
+
+def make_set(folder: Path, files: int = 20, text: str = "some words ") -> Path:
+    folder.mkdir(parents=True)
+    for number in range(files):
+        (folder / f"file {number}").write_text(f"{number} {text}" * 50)
+    (folder / ".hidden").write_text("hidden")
+    (folder / "-strange").write_text("name")
+    (folder / "empty").mkdir(mode=0o750)
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "link").symlink_to("file 1")
+    with open(os.fsencode(folder) + b"/\xff no text", "wb") as file:
+        file.write(b"x")
+    return folder
+
+
+class Place:
+    """A scratch and a project."""
+
+    def __init__(self, folder: Path) -> None:
+        self.scratch, self.project = folder / "scratch", folder / "project"
+        self.scratch.mkdir()
+        self.project.mkdir()
+        self.said: list[str] = []
+
+    def pack(self, *items: Data | str) -> list[dict[str, Any]]:
+        wanted = [item if isinstance(item, Data) else Data(item) for item in items]
+        return pack_items(wanted, str(self.scratch), str(self.project), "", self.said.append)
+
+    def refusal(self, *items: str) -> str:
+        with pytest.raises(InputError) as caught:
+            self.pack(*items)
+        return str(caught.value)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# -- packing
+
+
+@pytest.mark.parametrize(
+    "tar,compress",
+    [("gnu", "none"), ("gnu", "gzip"), ("gnu", "zstd"), ("gnu", "auto"), ("python", "none"), ("python", "gzip")],
+)
+def test_all_that_is_in_a_folder_survives(
+    place: Place, tmp_path: Path, compress: Any, tar: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tar == "python":
+        monkeypatch.setattr(pack, "has_gnu_tar", lambda: False)
+    source = make_set(place.scratch / "data sets/one")
+    (entry,) = place.pack(Data("data sets/one", compress))
+    assert entry["as"] == "data sets/one" and entry["inner"] == "one"
+    assert entry["bytes"] == os.stat(entry["archive"]).st_size
+    assert entry["files"] == sum(1 for _ in source.rglob("*")) + 1
+    path = NodeStore(str(tmp_path / "root"), lambda text: None).unpack(entry, "data")
+    check_tree(f"{path}/one", source)
+
+
+def test_the_archive_lies_beside_the_folder_and_is_used_again(place: Place) -> None:
+    source = make_set(place.scratch / "sets/one")
+    first = place.pack("sets/one")
+    archive = Path(first[0]["archive"])
+    assert archive.parent == place.scratch / "sets/.windlass-data" and archive.suffix == ".tar"
+    assert len(place.said) == 1 and "packing 26 files" in place.said[0]
+    inode = archive.stat().st_ino
+    assert place.pack("sets/one") == first and archive.stat().st_ino == inode and len(place.said) == 1
+    (source / "file 1").write_text("changed")
+    second = place.pack("sets/one")
+    assert second[0]["key"] != first[0]["key"] and second[0]["archive"] != first[0]["archive"] and len(place.said) == 2
+
+
+@pytest.mark.parametrize("change", ["content", "time", "mode", "link", "name", "new", "gone", "folder"])
+def test_what_changes_the_key(place: Place, change: str) -> None:
+    source = make_set(place.scratch / "one")
+    before = scan_folder(str(source)).key
+    assert scan_folder(str(source)).key == before
+    if change == "content":
+        (source / ".hidden").write_text("longer than before")
+    elif change == "time":
+        os.utime(source / ".hidden", ns=(1, 1))
+    elif change == "mode":
+        (source / "run.sh").chmod(0o700)
+    elif change == "link":
+        (source / "link").unlink()
+        (source / "link").symlink_to("file 2")
+    elif change == "name":
+        source = source.rename(place.scratch / "two")
+    elif change == "new":
+        (source / "new").touch()
+    elif change == "gone":
+        (source / "empty").rmdir()
+    else:
+        (source / "another").mkdir()
+    assert scan_folder(str(source)).key != before
+
+
+def test_archives_inside_a_folder_are_not_part_of_it(place: Place) -> None:
+    make_set(place.scratch / "sets/one")
+    key = scan_folder(str(place.scratch / "sets")).key
+    place.pack("sets/one")
+    assert scan_folder(str(place.scratch / "sets")).key == key
+    (entry,) = place.pack("sets")
+    with tarfile.open(entry["archive"]) as archive:
+        assert not [name for name in archive.getnames() if ".windlass-data" in name]
+
+
+def test_a_link_to_a_folder_is_that_folder(place: Place, tmp_path: Path) -> None:
+    source = make_set(tmp_path / "elsewhere/big")
+    (place.scratch / "set").symlink_to(source)
+    (entry,) = place.pack("set")
+    path = NodeStore(str(tmp_path / "root"), lambda text: None).unpack(entry, "data")
+    assert entry["as"] == "set"
+    check_tree(f"{path}/{entry['inner']}", source)
+
+
+def test_who_may_not_read_the_folder_may_not_read_the_archive(place: Place) -> None:
+    make_set(place.scratch / "one").chmod(0o750)
+    (entry,) = place.pack("one")
+    assert os.stat(entry["archive"]).st_mode & 0o777 == 0o640
+
+
+def test_an_archive_that_was_cut_short_is_made_anew(place: Place) -> None:
+    make_set(place.scratch / "one")
+    (entry,) = place.pack("one")
+    os.truncate(entry["archive"], 1000)
+    assert place.pack("one") == [entry] and os.stat(entry["archive"]).st_size == entry["bytes"]
+
+
+def test_no_place_beside_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_set(place.project / "one")
+    (place.project / ".windlass-data").write_text("a file is in the way")
+    (entry,) = place.pack("one")
+    assert entry["archive"].startswith(str(place.scratch / ".windlass-data"))
+    (place.scratch / ".windlass-data").rename(place.scratch / "away")
+    (place.scratch / ".windlass-data").write_text("here, too")
+    assert "no place for its archive" in place.refusal("one")
+
+
+def test_auto_compresses_what_shrinks(place: Place) -> None:
+    make_set(place.scratch / "text", text="the same words again and again ")
+    (place.scratch / "noise").mkdir()
+    for number in range(5):
+        (place.scratch / f"noise/{number}").write_bytes(os.urandom(5000))
+    text, noise = place.pack(Data("text", "auto"), Data("noise", "auto"))
+    assert (text["kind"], noise["kind"]) == ("zstd", "tar")
+    assert text["bytes"] < text["unpacked_bytes"] / 4
+
+
+def test_without_zstd_it_is_gzip(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_set(place.scratch / "one")
+    monkeypatch.setenv("PATH", "/nowhere")
+    (entry,) = place.pack(Data("one", "zstd"))
+    assert entry["kind"] == "gzip" and "no zstd" in place.said[0]
+
+
+PACK = """
+import sys
+from windlass.bundle.data import pack_items
+from windlass.model import Data
+print(pack_items([Data("one")], sys.argv[1], sys.argv[1], "", print)[0]["key"])
+"""
+
+
+def start_packing(place: Place) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", PACK, str(place.scratch)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_clients_at_once(place: Place, tmp_path: Path) -> None:
+    source = make_set(place.scratch / "one", files=3000)
+    clients = [start_packing(place) for _ in range(3)]
+    assert len({client.communicate()[0].splitlines()[-1] for client in clients}) == 1
+    (entry,) = place.pack("one")
+    assert not place.said
+    check_tree(NodeStore(str(tmp_path / "root"), lambda text: None).unpack(entry, "data") + "/one", source)
+    assert not list((place.scratch / ".windlass-data").glob("*.part*"))
+
+
+def test_a_client_is_killed_while_it_packs(place: Place) -> None:
+    make_set(place.scratch / "one", files=10)
+    with open(place.scratch / "one/large", "wb") as file:
+        file.truncate(2_000_000_000)
+    client = start_packing(place)
+    folder = place.scratch / ".windlass-data"
+    wait_for(lambda: any(path.stat().st_size for path in folder.glob(".*.part")))
+    client.send_signal(signal.SIGKILL)
+    client.communicate()
+    assert list(folder.glob(".*.part")) and not list(folder.glob("*.tar"))
+    os.truncate(place.scratch / "one/large", 100)
+    (entry,) = place.pack("one")
+    assert os.stat(entry["archive"]).st_size == entry["bytes"] and not list(folder.glob(".*.part"))
+
+
+def test_a_folder_that_is_written_to_all_the_time(place: Place) -> None:
+    make_set(place.scratch / "one", files=300)
+    script = f"import time\nwhile True: open({str(place.scratch / 'one/busy')!r}, 'a').write('x')"
+    writer = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        wait_for((place.scratch / "one/busy").exists)
+        assert "changes while it is packed" in place.refusal("one")
+        assert not list((place.scratch / ".windlass-data").glob("*.tar"))
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+# -- where data are
+
+
+def test_the_scratch_comes_before_the_project(place: Place) -> None:
+    make_set(place.project / "one")
+    assert place.pack("one")[0]["source"] == str(place.project / "one")
+    assert place.pack("one")[0]["project"] == "one"
+    make_set(place.scratch / "one")
+    assert place.pack("one")[0]["source"] == str(place.scratch / "one")
+    assert place.pack("one")[0]["project"] is None
+
+
+def test_what_is_refused(place: Place, tmp_path: Path) -> None:
+    make_set(place.scratch / "one")
+    make_set(place.scratch / "both/inner")
+    make_set(place.project / "both/other")
+    assert "absolute path, which only archives may have" in place.refusal(str(place.scratch / "one"))
+    assert "leads outside" in place.refusal("one/../../x")
+    assert "the whole project" in place.refusal(".")
+    assert "there is no file /nowhere/x.tar" in place.refusal("/nowhere/x.tar")
+    text = place.refusal("missing", "../x")
+    assert "there is no missing in" in text and "leads outside" in text and str(place.scratch) in text
+
+
+def test_items_inside_of_each_other(place: Place) -> None:
+    make_set(place.scratch / "sets/one")
+    make_set(place.scratch / "sets/two")
+    assert [entry["as"] for entry in place.pack("sets/one", "sets", "sets/two/", "sets")] == ["sets"]
+    assert [entry["as"] for entry in place.pack("sets/one", "sets/two")] == ["sets/one", "sets/two"]
+    make_set(place.project / "sets/three")
+    assert "would both be sets on the node" in place.refusal("sets", "sets/three")
+
+
+def test_archives_and_files_are_taken_as_they_are(place: Place, tmp_path: Path) -> None:
+    make_set(tmp_path / "images")
+    for name in ("images.tar", "images.tar.gz"):
+        subprocess.run(["tar", "-caf", str(place.scratch / name), "-C", str(tmp_path), "images"], check=True)
+    (place.scratch / "weights.h5").write_text("weights")
+    assert "would both be images" in place.refusal("images.tar", "images.tar.gz")
+    found = place.pack(str(place.scratch / "images.tar.gz"), "weights.h5")
+    assert [(entry["as"], entry["kind"]) for entry in found] == [("images", "gzip"), ("weights.h5", "file")]
+    assert not place.said
+
+
+# -- on the command line and on the node
+
+
+@pytest.fixture
+def project(project: Project, tmp_path: Path) -> Project:
+    """With a local disk of its own."""
+    project.env["TMPDIR"] = str(tmp_path / "local disk")
+    os.mkdir(project.env["TMPDIR"])
+    return project
+
+
+SHOW = "import os; d = os.environ['SLURM_TMPDIR']; print(sorted(os.listdir(d + '/datasets'))); print(open(d + '/{}').read())"
+
+
+def make_study(project: Project, data: str, show: str) -> None:
+    scratch = project.folder / "scratch"
+    project.env["SCRATCH"] = str(scratch)
+    project.write("pyproject.toml", "")
+    project.write("show.py", show)
+    project.write("study.yaml", f"name: s\ncommand: python show.py {{n}}\nparameters: {{n: [1, 2]}}\ndata: {data}\n")
+    for name in ("dataset1", "dataset2"):
+        make_set(scratch_of(project) / "datasets" / name, 3)
+
+
+def scratch_of(project: Project) -> Path:
+    return project.folder / "scratch" / "it-s-a-project-né"
+
+
+def test_the_same_relative_paths_on_the_node(project: Project) -> None:
+    make_study(project, "[datasets/dataset1, datasets/dataset2]", SHOW.format("datasets/dataset1/.hidden"))
+    project.run("run", "--on", "local")
+    assert project.run("logs", "0").stdout.splitlines() == ["['dataset1', 'dataset2']", "hidden"]
+    project.write("study.yaml", (project.folder / "study.yaml").read_text().replace("datasets/dataset2", "datasets"))
+    project.run("run", "--on", "local", "--param", "n=[7]", "--name", "other")
+    lines = project.run("logs", "0", "--study", "other").stdout.splitlines()
+    assert lines[:1] == ["['dataset1', 'dataset2']"]
+
+
+def test_frozen_code_finds_data_of_the_project_where_they_were(project: Project) -> None:
+    project.write("pyproject.toml", "")
+    make_set(project.folder / "sets/one", 3)
+    project.write("study.yaml", "name: s\ncode: frozen\ndata: [sets/one]\ncommand: cat sets/one/.hidden\n")
+    project.run("run", "--on", "local")
+    assert "hidden" in project.run("logs", "0").stdout
+    plan = json.loads((project.study_folder() / "plan.json").read_text())
+    with tarfile.open(plan["code"]["archive"]) as archive:
+        assert not [name for name in archive.getnames() if name.startswith("sets")]
+
+
+def test_archives_of_the_users_on_the_node(project: Project) -> None:
+    """What is in them appears in a folder of the archive's name, however they were made."""
+    names = "('with', 'in/without', 'other')"
+    show = f"import os\nfor n in {names}: print(n, sorted(os.listdir(os.environ['SLURM_TMPDIR'] + '/' + n)))"
+    make_study(project, "[]", show)
+    root, scratch = project.folder / "sets/with", scratch_of(project)
+    root.mkdir(parents=True)
+    (root / "a").touch()
+    (root / "b").touch()
+    (scratch / "in").mkdir()
+    other = project.folder / "other.tar"
+    for archive, folder, members in (
+        (scratch / "with.tar", root.parent, ["with"]),
+        (scratch / "in/without.tar.gz", root, ["a", "b"]),
+        (other, project.folder, ["sets/with/a"]),
+    ):
+        subprocess.run(["tar", "-caf", str(archive), "-C", str(folder), *members], check=True)
+    project.write(
+        "study.yaml",
+        f"name: s\ncommand: python show.py\ndata:\n- with.tar\n- in/without.tar.gz\n- {json.dumps(str(other))}\n",
+    )
+    project.run("run", "--on", "local")
+    lines = project.run("logs", "0").stdout.splitlines()
+    assert lines == ["with ['a', 'b']", "in/without ['a', 'b']", "other ['sets']"]
+
+
+def test_missing_data_is_said_before_anything_runs(project: Project) -> None:
+    make_study(project, "[datasets/missing]", "")
+    done = project.run("run", "--on", "local", code=2)
+    assert "there is no datasets/missing" in done.stderr and "study.yaml" in done.stderr
+
+
+def test_packing_ahead_of_time(project: Project) -> None:
+    make_study(project, "[datasets/dataset1]", "")
+    rows = project.json("data", "list", "--json")
+    assert rows[0]["archive"] is None and rows[0]["files"] == 9
+    assert "not packed" in project.run("data", "list").stdout
+    assert "datasets/dataset1: packed" in project.run("data", "pack", "study.yaml").stdout
+    assert "datasets/dataset1: unchanged" in project.run("data", "pack").stdout
+    assert project.json("data", "list", "--json")[0]["archive"]
+    assert "datasets/dataset2: packed" in project.run("data", "pack", "datasets/dataset2", "--compress", "gzip").stdout
+    assert "packing" not in project.run("run", "--on", "local", code=None).stderr
+    project.write("study.yaml", "command: 'true'\n")
+    assert "names no data" in project.run("data", "pack", code=2).stderr
+
+
+def make_words(project: Path, *words: str) -> Study:
+    return Study("s", (Stage("main", words),), Space(), workdir=str(project), project_dir=str(project))
+
+
+def test_many_small_files_are_warned_about(tmp_path: Path) -> None:
+    for number in range(1001):
+        path = tmp_path / f"sets/many/{number % 7}/{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    make_set(tmp_path / "sets/few")
+    warnings = find_small_files(make_words(tmp_path, "python", "train.py", "--data=sets/many", "sets/few", "{x}"))
+    assert len(warnings) == 1 and "data: [sets/many]" in warnings[0] and "$SLURM_TMPDIR/sets/many" in warnings[0]
+    study = make_words(tmp_path, "python", str(tmp_path / "sets/many"))
+    assert len(find_small_files(study)) == 1
+    named = Study("s", study.stages, Space(), str(tmp_path), str(tmp_path), data=(Data("sets/many"),))
+    assert find_small_files(named) == []
+
+
+def test_counting_files_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deep tree of folders without files is not walked to its end."""
+    monkeypatch.setattr("windlass.bundle.data._MOST_LOOKED_AT", 5)
+    for number in range(1200):
+        (tmp_path / f"deep/{number}/inner").mkdir(parents=True)
+    looked: list[str] = []
+    scan = os.scandir
+    monkeypatch.setattr("os.scandir", lambda path: looked.append(path) or scan(path))  # type: ignore[func-returns-value]
+    assert find_small_files(make_words(tmp_path, "deep")) == [] and len(looked) == 1

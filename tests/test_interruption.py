@@ -1,0 +1,294 @@
+"""Interruptions on this machine: told in time, resumed where they were, another turn, no progress, rude trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Project, processes_with, wait_for
+
+PYTHON = shlex.quote(sys.executable)
+# Counts to `total`, one number a checkpoint; stops when told, with the exit code given.
+COUNTER = """
+import os, sys, time, windlass
+folder, total, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+loaded = sys.argv[sys.argv.index("--load") + 1] if "--load" in sys.argv else ""
+count = int(open(loaded).read()) if loaded else 0
+print("from", count, flush=True)
+while count < total:
+    count += 1
+    windlass.log(step=count)
+    path = os.path.join(folder, f"{count:04d}.state")
+    open(path + ".tmp", "w").write(str(count))
+    os.replace(path + ".tmp", path)
+    if windlass.should_stop() and count < total:
+        print("told at", count, windlass.remaining_s() is not None, flush=True)
+        sys.exit(code)
+    time.sleep(0.05)
+print("done at", count, flush=True)
+"""
+
+
+def counter_study(project: Project, total: int = 100, code: int = 42, **more: Any) -> None:
+    project.write("count.py", COUNTER)
+    keys = {
+        "command": f"{PYTHON} count.py {{checkpoint_dir}} {total} {code} {{n}}",
+        "parameters": {"n": [1, 2]},
+        "slots": 2,
+        "checkpoint": {"resume": "--load {checkpoint}", "keep": 1, **more.pop("checkpoint", {})},
+        **more,
+    }
+    project.write("study.yaml", json.dumps(keys))
+
+
+def folder_of(project: Project) -> Path:
+    """The study's folder, found without asking `windlass`, so that it can be looked for often."""
+    return next(project.folder.glob(".windlass/*/plan.json")).parent
+
+
+def agent_pid(project: Project) -> int:
+    """The agent that lives now, by its journal."""
+    for path in (folder_of(project) / "journal").glob("*.jsonl"):
+        header = json.loads(path.read_text().splitlines()[0])
+        if header["e"] == "agent" and os.path.exists(f"/proc/{header['pid']}"):
+            return int(header["pid"])
+    return 0
+
+
+def checkpoints(project: Project) -> dict[str, list[str]]:
+    folders = (folder_of(project) / "checkpoints").iterdir()
+    return {folder.name: sorted(path.name for path in folder.glob("*.state")) for folder in folders}
+
+
+def counted(project: Project, least: int) -> bool:
+    found = checkpoints(project)
+    return len(found) == 2 and all(names and int(names[-1][:4]) >= least for names in found.values())
+
+
+@contextmanager
+def under_way(project: Project, *words: str) -> Iterator[subprocess.Popen[str]]:
+    run = project.start("run", "--on", "local", *words)
+    try:
+        wait_for(lambda: list(project.folder.glob(".windlass/*/journal/*.jsonl")))
+        yield run
+    finally:
+        if run.poll() is None:
+            run.kill()
+        run.communicate()
+
+
+def rows(project: Project) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = project.json("results", "--json")
+    return found
+
+
+def test_told_that_the_end_is_near_and_resumed(project: Project) -> None:
+    """What a job's time limit does, by the signal that Slurm sends."""
+    counter_study(project, total=60)
+    with under_way(project) as run:
+        wait_for(lambda: counted(project, 5))
+        os.kill(agent_pid(project), signal.SIGUSR1)
+        assert run.wait(60) == 1, "not all is done"
+    assert project.counts() == {"interrupted": 2}
+    assert {row["cause"] for row in rows(project)} == {"job's time up"}
+    reached = {name: int(names[-1][:4]) for name, names in checkpoints(project).items()}
+    assert all(5 <= count < 60 for count in reached.values())
+    project.run("run", "--on", "local")
+    assert project.counts() == {"done": 2}
+    for row in rows(project):
+        text = project.run("logs", str(row["id"])).stdout
+        assert text.splitlines() == [f"from {reached[str(row['id'])]}", "done at 60"]
+        assert row["attempts"] == 2
+    assert {tuple(names) for names in checkpoints(project).values()} == {("0060.state",)}, "keep: 1"
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]], ids=["term", "ctrl-c twice"])
+def test_stopped_and_resumed(project: Project, signals: list[signal.Signals]) -> None:
+    counter_study(project, total=60)
+    with under_way(project) as run:
+        wait_for(lambda: counted(project, 5))
+        for number in signals:
+            run.send_signal(number)
+            if number == signal.SIGINT and run.stderr is not None:
+                assert any("stop" in line for line in iter(run.stderr.readline, "")), "it has heard"
+        assert run.wait(60) == 130
+    assert project.counts() == {"interrupted": 2}
+    project.run("run", "--on", "local")
+    assert project.counts() == {"done": 2}
+    assert all(row["attempts"] == 2 for row in rows(project))
+    assert "from 0" not in project.run("logs", "0").stdout
+
+
+def test_a_trial_that_ends_well_after_the_word_is_done(project: Project) -> None:
+    counter_study(project, total=25, code=0)
+    project.write(
+        "count.py", COUNTER.replace("windlass.should_stop()", "False").replace("import os", "import signal, os")
+    )
+    text = (project.folder / "count.py").read_text()
+    project.write("count.py", text.replace("folder,", "signal.signal(15, signal.SIG_IGN); folder,", 1))
+    with under_way(project) as run:
+        wait_for(lambda: counted(project, 3))
+        os.kill(agent_pid(project), signal.SIGUSR1)
+        assert run.wait(60) == 0
+    assert project.counts() == {"done": 2}
+
+
+def test_exit_0_when_told_is_not_done_without_the_file(project: Project) -> None:
+    """Programs that save and exit with 0 when told: `done` tells whether they were through."""
+    text = COUNTER.replace('print("done at"', 'open(os.path.join(folder, "finished"), "w"); print("done at"')
+    counter_study(project, total=40, code=0, checkpoint={"done": "finished"})
+    project.write("count.py", text)
+    with under_way(project) as run:
+        wait_for(lambda: counted(project, 3))
+        os.kill(agent_pid(project), signal.SIGUSR1)
+        assert run.wait(60) == 1
+    assert project.counts() == {"interrupted": 2}
+    project.run("run", "--on", "local")
+    assert project.counts() == {"done": 2}
+    project.run("retry", "--done", "--no-run", "--yes")
+    before = [row["attempts"] for row in rows(project)]
+    project.run("run", "--on", "local")
+    assert project.counts() == {"done": 2}
+    assert [row["attempts"] for row in rows(project)] == [count + 1 for count in before]
+    assert all("finished is there" in row["note"] for row in map(dict, rows(project)) if "note" in row)
+
+
+def test_a_trial_that_ignores_every_signal(project: Project) -> None:
+    project.write(
+        "deaf.py",
+        "import signal, time\n"
+        "for number in (1, 2, 3, 10, 12, 15): signal.signal(number, signal.SIG_IGN)\n"
+        "print('here', flush=True)\ntime.sleep(600)\n",
+    )
+    project.write(
+        "study.yaml",
+        f"command: {PYTHON} deaf.py {{n}}\nparameters: {{n: [1]}}\ninterrupt: {{lead: 2s, signal: USR2}}\ncheckpoint: {{}}\n",
+    )
+    with under_way(project) as run:
+        wait_for(lambda: any(b"here" in path.read_bytes() for path in folder_of(project).glob("output/*.log")))
+        os.kill(agent_pid(project), signal.SIGUSR1)
+        assert run.wait(60) == 1
+    assert project.counts() == {"interrupted": 1}
+    assert not processes_with(f"WINDLASS_FOLDER={project.study_folder()}")
+
+
+def test_without_checkpoints_a_trial_is_left_alone_to_the_last(project: Project) -> None:
+    """It may still get done, or fail in its own way; only at the very end it is told."""
+    project.write("t.sh", 'echo here; sleep "$1"; exit "$2"\n')
+    project.write(
+        "study.yaml",
+        "command: sh t.sh {seconds} {code}\nslots: 3\ngrace: 1s\ninterrupt: {lead: 8s}\n"
+        "parameters:\n  - {seconds: 2, code: 0}\n  - {seconds: 2, code: 3}\n  - {seconds: 600, code: 0}\n",
+    )
+    with under_way(project) as run:
+        wait_for(
+            lambda: b"".join(path.read_bytes() for path in folder_of(project).glob("output/*.log")).count(b"here") == 3
+        )
+        os.kill(agent_pid(project), signal.SIGUSR1)
+        assert run.wait(60) == 1
+    assert [row["cause"] for row in rows(project)] == ["done", "failed", "job's time up"]
+
+
+def test_another_turn(project: Project) -> None:
+    """Exit code 42 as often as it likes, as long as it gets on; no failure, and no retry."""
+    text = COUNTER.replace("windlass.should_stop()", "count % 10 == 0")
+    counter_study(project, total=35)
+    project.write("count.py", text)
+    project.run("run", "--on", "local")
+    assert project.counts() == {"done": 2}
+    assert [row["attempts"] for row in rows(project)] == [4, 4]
+
+
+def test_the_code_may_be_another_one(project: Project) -> None:
+    text = COUNTER.replace("windlass.should_stop()", "count == 5")
+    counter_study(project, total=8, code=85, interrupt={"again": 85})
+    project.write("count.py", text)
+    project.run("run", "--on", "local")
+    assert project.counts() == {"done": 2}
+    counter_study(project, total=8, code=42, interrupt={"again": 85}, name="other")
+    project.write("count.py", text)
+    project.run("run", "--on", "local", code=1)
+    assert {row["cause"] for row in project.json("results", "other", "--json")} == {"failed"}
+
+
+def test_no_progress_over_two_turns(project: Project) -> None:
+    project.write("study.yaml", "command: sh -c 'exit 42' {n}\nparameters: {n: [1, 2]}\nretries: 5\n")
+    project.run("run", "--on", "local", code=1)
+    assert project.counts() == {"failed": 2}
+    assert {(row["cause"], row["attempts"]) for row in rows(project)} == {("no progress", 2)}
+    assert "no new checkpoint" in project.run("explain", "0").stdout
+
+
+def test_a_checkpoint_cut_short(project: Project) -> None:
+    """The one before it is used, and the user is told which one is damaged."""
+    counter_study(project, total=60)
+    with under_way(project) as run:
+        wait_for(lambda: counted(project, 5))
+        os.kill(agent_pid(project), signal.SIGUSR1)
+        run.wait(60)
+    expected = {}
+    for name, names in checkpoints(project).items():
+        folder = project.study_folder() / "checkpoints" / name
+        expected[name] = int(names[-2][:4])
+        (folder / names[-1]).write_bytes(b"")
+    project.run("run", "--on", "local")
+    for row in rows(project):
+        assert project.run("logs", str(row["id"])).stdout.startswith(f"from {expected[str(row['id'])]}\n")
+    assert "is empty; the one before it is used" in project.run("explain", "0").stdout
+    journals = "".join(path.read_text() for path in (project.study_folder() / "journal").glob("*.jsonl"))
+    assert journals.count("is empty; the one before it is used") == 4, "once for the study, once with the attempt"
+
+
+def test_without_configuration_there_is_a_name_and_no_file(project: Project) -> None:
+    project.write(
+        "t.py", "import os; print(os.environ['checkpoint_dir']); print(os.environ['WINDLASS_CHECKPOINT_DIR'])"
+    )
+    project.write("study.yaml", f"command: {PYTHON} t.py {{n}}\nparameters: {{n: {list(range(20))}}}\n")
+    project.run("run", "--on", "local")
+    folder = project.study_folder() / "checkpoints"
+    assert list(folder.iterdir()) == []
+    expected = folder / str(rows(project)[3]["id"])
+    assert project.run("logs", "3").stdout.splitlines() == [str(expected)] * 2
+    project.write("t.py", "import windlass; open(windlass.checkpoint_dir() + '/a', 'w')")
+    project.run("retry", "3")
+    assert [path.name for path in expected.iterdir()] == ["a"]
+
+
+def test_remaining_time(project: Project) -> None:
+    project.write("t.py", "import windlass; print(windlass.remaining_s(), windlass.should_stop())")
+    project.write("study.yaml", f"command: {PYTHON} t.py {{n}}\nparameters: {{n: [1]}}\n")
+    project.run("run", "--on", "local")
+    assert project.run("logs", "0").stdout == "None False\n"
+    project.run("retry", "0", "--no-run")
+    project.run("run", "--on", "local", "--timeout", "1h")
+    left, stop = project.run("logs", "0").stdout.split()
+    assert 3000 < float(left) <= 3600 and stop == "False"
+    alone = subprocess.run(
+        [sys.executable, "-c", "import windlass as w; print(w.remaining_s(), w.should_stop(), w.checkpoint_dir())"],
+        env={**project.env, "PYTHONPATH": str(Path(__file__).parent.parent / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert alone.stdout == "None False None\n"
+
+
+def test_a_shell_is_a_shell(project: Project) -> None:
+    keys = {
+        "command": "echo {n} | tr 1 2 && ls -d {checkpoint_dir} > /dev/null && echo $((1 + 1))",
+        "shell": True,
+        "parameters": {"n": [1]},
+    }
+    project.write("study.yaml", json.dumps(keys))
+    project.run("run", "--on", "local")
+    assert project.run("logs", "0").stdout == "2\n2\n"

@@ -1,0 +1,428 @@
+"""Files that are kept of trials: on every way out, whole or not at all, few on the shared folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Project, wait_for
+from tests.test_survival import agent_pids
+from windlass.agent.child import Trial
+from windlass.agent.outputs import Finder, OutputKeeper
+from windlass.agent.sweep import Mark, release_folder, sweep_dead
+from windlass.journal.kept import KeptWriter, copy_large, read_kept
+from windlass.paths import StudyPaths
+
+
+def make_trial(number: int = 0, **settings: Any) -> Trial:
+    words = [f"--{name}={value}" for name, value in settings.items()]
+    line = {"id": f"t{number}abc", "stages": [["main", words]], "settings": settings}
+    return Trial(number, json.dumps(line, separators=(",", ":")).encode())
+
+
+def found(tmp_path: Path, patterns: list[str], trial: Trial, **env: str) -> list[str]:
+    return sorted(Finder(patterns, str(tmp_path), env).find(trial, {})[0])
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+
+
+class TestFinding:
+    def test_placeholders_folders_and_hidden_files(self, tmp_path: Path) -> None:
+        touch(tmp_path, "out/a/x.npz", "out/a/.hidden", "out/a/deep/y.npz", "out/b/x.npz")
+        assert found(tmp_path, ["out/{name}"], make_trial(name="a")) == [
+            "out/a/.hidden",
+            "out/a/deep/y.npz",
+            "out/a/x.npz",
+        ]
+        assert found(tmp_path, ["out/{name}/*.npz"], make_trial(name="a")) == ["out/a/x.npz"]
+
+    def test_values_are_no_patterns(self, tmp_path: Path) -> None:
+        touch(tmp_path, "a[1]*.txt", "a1.txt")
+        assert found(tmp_path, ["{name}.txt"], make_trial(name="a[1]*")) == ["a[1]*.txt"]
+
+    def test_numbers_as_the_command_has_them(self, tmp_path: Path) -> None:
+        touch(tmp_path, "lr-1e-3.txt")
+        line = b'{"id":"tx","stages":[["main",["--lr=1e-3"]]],"settings":{"lr":0.001}}'
+        assert found(tmp_path, ["lr-{lr}.txt"], Trial(0, line)) == ["lr-1e-3.txt"]
+
+    def test_the_nodes_own_folder_and_absolute_paths(self, tmp_path: Path) -> None:
+        local, other = tmp_path / "local", tmp_path / "other"
+        touch(local, "model/w.pt")
+        touch(other, "z.txt")
+        work = tmp_path / "work"
+        work.mkdir()
+        env = {"SLURM_TMPDIR": str(local)}
+        patterns = ["$SLURM_TMPDIR/model/*", "${SLURM_TMPDIR}/model", f"{other}/*.txt"]
+        names = found(work, patterns, make_trial(), **env)
+        assert names == sorted(["model/w.pt", f"{other}/z.txt".lstrip("/")])
+
+    def test_what_nothing_matches_is_told(self, tmp_path: Path) -> None:
+        _, missing = Finder(["no-{n}"], str(tmp_path), {}).find(make_trial(n=3), {})
+        assert missing == ["no-3"]
+
+
+class TestArchive:
+    def write(self, folder: Path, count: int) -> KeptWriter:
+        writer = KeptWriter(str(folder), "agent")
+        source = folder.parent / "source"
+        for number in range(count):
+            source.write_bytes(b"x" * number)
+            writer.add("ta", f"f{number}", source.read_bytes(), source.stat(), 1.0)
+        return writer
+
+    def test_any_tar_reads_it(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "outputs", 20).close()
+        with tarfile.open(tmp_path / "outputs/agent.tar") as tar:
+            assert [(member.name, member.size) for member in tar] == [(f"ta/f{n}", n) for n in range(20)]
+        listed = subprocess.run(
+            ["tar", "tf", tmp_path / "outputs/agent.tar"], capture_output=True, text=True, check=True
+        )
+        assert len(listed.stdout.splitlines()) == 20 and not listed.stderr
+
+    def test_a_torn_end_costs_only_what_was_not_complete(self, tmp_path: Path) -> None:
+        folder = tmp_path / "outputs"
+        self.write(folder, 6).close()
+        whole_tar, whole_index = (folder / "agent.tar").read_bytes(), (folder / "agent.idx").read_bytes()
+        for cut in range(0, len(whole_tar), 200):
+            (folder / "agent.tar").write_bytes(whole_tar[:cut])
+            (folder / "agent.idx").write_bytes(whole_index)
+            names = {file.path for file in read_kept(str(folder))}
+            ends = [1024 * n + n if n else 512 for n in range(6)]
+            assert names == {f"f{n}" for n in range(6) if ends[n] <= cut}
+            for file in read_kept(str(folder)):
+                file.extract(str(tmp_path / "out"))
+                assert (tmp_path / "out").read_bytes() == b"x" * int(file.path[1:])
+
+    def test_without_its_last_lines_the_index_is_made_up_from_the_archive(self, tmp_path: Path) -> None:
+        folder = tmp_path / "outputs"
+        self.write(folder, 6).close()
+        index = (folder / "agent.idx").read_bytes()
+        for cut in range(0, len(index) + 1, 7):
+            (folder / "agent.idx").write_bytes(index[:cut])
+            assert [file.path for file in read_kept(str(folder))] == [f"f{n}" for n in range(6)]
+
+    def test_names_that_are_long_or_no_text(self, tmp_path: Path) -> None:
+        names = ["d" * 150 + "/" + "e" * 200, "né \n 'x'", os.fsdecode(b"\xff\xfe")]
+        writer = KeptWriter(str(tmp_path / "outputs"), "agent")
+        for name in names:
+            writer.add("ta", name, name.encode("utf-8", "surrogateescape"), tmp_path.stat(), 1.0)
+        writer.close()
+        for index in (True, False):
+            if not index:
+                (tmp_path / "outputs/agent.idx").unlink()
+            files = read_kept(str(tmp_path / "outputs"))
+            assert sorted(file.path for file in files) == sorted(names)
+
+    def test_the_latest_counts(self, tmp_path: Path) -> None:
+        for name, when, text in (("b", 2.0, b"new"), ("a", 1.0, b"old"), ("c", 1.5, b"middle")):
+            writer = KeptWriter(str(tmp_path / "outputs"), name)
+            writer.add("ta", "f", text, tmp_path.stat(), when)
+            writer.close()
+        (file,) = read_kept(str(tmp_path / "outputs"))
+        file.extract(str(tmp_path / "out"))
+        assert (tmp_path / "out").read_bytes() == b"new"
+
+    def test_a_full_disk_leaves_what_was_there(self, tmp_path: Path) -> None:
+        """A limit on the size of files stands in for it."""
+        program = (
+            "import os, resource, signal, sys\n"
+            "from windlass.journal.kept import KeptWriter, read_kept\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "writer = KeptWriter(sys.argv[1], 'agent')\n"
+            "writer.add('ta', 'small', b'x' * 1000, os.stat('.'), 1.0)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+            "try:\n    writer.add('ta', 'big', b'y' * 20_000, os.stat('.'), 1.0)\n"
+            "except OSError:\n    pass\n"
+            "else:\n    sys.exit(3)\n"
+            "writer.add('ta', 'after', b'z' * 1000, os.stat('.'), 1.0)\n"
+            "writer.close()\n"
+        )
+        subprocess.run([sys.executable, "-c", program, str(tmp_path / "outputs")], check=True, timeout=60)
+        assert [file.path for file in read_kept(str(tmp_path / "outputs"))] == ["after", "small"]
+
+    def test_a_large_file_that_grows_is_not_taken_for_whole(self, tmp_path: Path) -> None:
+        (tmp_path / "source").write_bytes(b"x" * 100)
+        assert copy_large(str(tmp_path / "source"), str(tmp_path / "out/big")).st_size == 100
+        with pytest.raises(OSError):
+            copy_large(str(tmp_path / "missing"), str(tmp_path / "out/none"))
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["big"]
+
+
+WRITER = """
+import os, sys, time
+n, how = sys.argv[1:]
+os.makedirs(f"out/{n}", exist_ok=True)
+open(f"out/{n}/result.txt", "w").write(f"result {n}")
+open(f"out/{n}/done", "w").close()
+if how == "fail":
+    sys.exit(3)
+if how == "wait":
+    time.sleep(1000)
+"""
+
+
+def study(project: Project, how: str, numbers: list[int], more: str = "") -> None:
+    project.write("trial.py", WRITER)
+    project.write(
+        "study.yaml",
+        f"command: {sys.executable} trial.py {{n}} {how}\nparameters:\n  n: {numbers}\noutputs: ['out/{{n}}']\n{more}",
+    )
+
+
+def kept(project: Project) -> dict[str, str]:
+    """Path → content of all that is kept, taken out as a user does."""
+    project.run("outputs", "--to", "taken")
+    root = project.folder / "taken"
+    return {
+        str(path.relative_to(root)).split("/", 1)[1]: path.read_text() for path in root.rglob("*") if path.is_file()
+    }
+
+
+class TestEveryWayOut:
+    def test_done(self, project: Project) -> None:
+        study(project, "well", [1, 2, 3])
+        project.run("run")
+        assert kept(project) == {
+            **{f"out/{n}/result.txt": f"result {n}" for n in (1, 2, 3)},
+            **{f"out/{n}/done": "" for n in (1, 2, 3)},
+        }
+
+    def test_failed(self, project: Project) -> None:
+        study(project, "fail", [1])
+        project.run("run", code=1)
+        assert kept(project)["out/1/result.txt"] == "result 1"
+
+    def test_time_limit(self, project: Project) -> None:
+        study(project, "wait", [1], "timeout: 1s\ngrace: 1s\n")
+        project.run("run", code=1)
+        assert kept(project)["out/1/result.txt"] == "result 1"
+
+    @pytest.mark.parametrize("code", ["live", "frozen"])
+    def test_interrupted(self, project: Project, code: str) -> None:
+        study(project, "wait", [1], f"code: {code}\n")
+        run = project.start("run", "--quiet")
+        wait_for(lambda: project.counts().get("running") if (project.folder / ".windlass").exists() else 0)
+        wait_for(lambda: wrote(project, code))
+        run.send_signal(signal.SIGTERM)
+        run.communicate(timeout=60)
+        assert kept(project)["out/1/result.txt"] == "result 1"
+
+    def test_cancelled(self, project: Project) -> None:
+        study(project, "wait", [1])
+        run = project.start("run", "--quiet")
+        wait_for((project.folder / "out/1/done").exists)
+        project.run("cancel", "0")
+        run.communicate(timeout=60)
+        assert kept(project)["out/1/result.txt"] == "result 1"
+
+    def test_the_agent_is_killed(self, project: Project) -> None:
+        """What trials wrote in the agent's own copy is copied out by the guard."""
+        study(project, "wait", [1], "code: frozen\n")
+        run = project.start("run", "--quiet")
+        wait_for(lambda: wrote(project, "frozen"))
+        (local,) = local_folders(project)
+        os.kill(agent_pids(project.folder)[0], signal.SIGKILL)
+        wait_for(lambda: not local.exists())
+        run.send_signal(signal.SIGTERM)
+        run.communicate(timeout=60)
+        assert kept(project)["out/1/result.txt"] == "result 1"
+
+
+def local_folders(project: Project) -> list[Path]:
+    """The agents' own folders on local disk, by what is written in them."""
+    return [
+        path.parent
+        for path in Path("/tmp").glob("*_local_*/.windlass-outputs.json")
+        if json.loads(path.read_text())["study"].startswith(str(project.folder))
+    ]
+
+
+def wrote(project: Project, code: str) -> bool:
+    if code == "live":
+        return (project.folder / "out/1/done").exists()
+    return any(list(folder.rglob("out/1/done")) for folder in local_folders(project))
+
+
+def test_five_thousand_small_files_are_two_on_the_shared_folder(project: Project) -> None:
+    project.write(
+        "trial.py",
+        "import os, sys\nos.makedirs(sys.argv[1])\nfor i in range(500):\n    open(f'{sys.argv[1]}/{i}', 'w').write(str(i))\n",
+    )
+    project.write(
+        "study.yaml",
+        f"command: {sys.executable} trial.py out-{{n}}\nparameters:\n  n: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n"
+        "outputs: ['out-{n}']\n",
+    )
+    project.run("run")
+    files = [path for path in (project.study_folder() / "outputs").rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert len(project.json("outputs", "--json")) == 5000
+
+
+def test_large_files_lie_under_their_own_names(project: Project) -> None:
+    project.write("trial.py", "import sys\nopen(f'model-{sys.argv[1]}', 'wb').write(bytes(70 << 20))\n")
+    project.write(
+        "study.yaml",
+        f"command: {sys.executable} trial.py {{n}}\nparameters:\n  n: [1, 2]\noutputs: ['model-{{n}}']\nslots: 2\n",
+    )
+    project.run("run")
+    rows = {row["n"]: row["id"] for row in project.json("results", "--json")}
+    for number, trial in rows.items():
+        assert (project.study_folder() / "outputs" / trial / f"model-{number}").stat().st_size == 70 << 20
+    assert {file["path"] for file in project.json("outputs", "--json")} == {"model-1", "model-2"}
+
+
+def test_what_no_pattern_names_is_kept_all_the_same(project: Project) -> None:
+    project.write("trial.py", "import sys\nopen(f'plot-{sys.argv[1]}.png', 'w').write('png')\n")
+    project.write("study.yaml", f"command: {sys.executable} trial.py {{n}}\nparameters:\n  n: [1, 2]\ncode: frozen\n")
+    project.run("run")
+    assert not list(project.folder.glob("*.png"))
+    assert [note for note in project.json("status", "--json")["notes"] if "trials wrote 2 files" in note]
+    project.run("outputs", "left-behind", "--to", "taken")
+    assert sorted(path.name for path in (project.folder / "taken").rglob("*.png")) == ["plot-1.png", "plot-2.png"]
+    assert project.json("outputs", "0", "--json") == []
+
+
+def test_keep_none_and_best(project: Project) -> None:
+    text = (
+        "import sys, windlass\nopen(f'model-{sys.argv[1]}', 'w').write(sys.argv[1])\n"
+        "open(f'big-{sys.argv[1]}', 'wb').write(bytes(5 << 20))\nwindlass.log(loss=abs(float(sys.argv[1]) - 2))\n"
+    )
+    project.write("trial.py", text)
+    base = f"command: {sys.executable} trial.py {{n}}\nparameters:\n  n: [1, 2, 3]\noutputs: ['*-{{n}}']\n"
+    project.write("study.yaml", base + "name: none\nkeep: none\n")
+    project.run("run")
+    assert not (project.study_folder() / "outputs").exists()
+    project.write("study.yaml", base + "name: best\nkeep: best\nmetric: loss\n")
+    project.run("run")
+    project.run("outputs", "--prune", "--study", "best")
+    assert [file["path"] for file in project.json("outputs", "--study", "best", "--json")] == ["big-2", "model-2"]
+    assert [file["path"] for file in project.json("outputs", "--study", "best", "--best", "--json")] == [
+        "big-2",
+        "model-2",
+    ]
+    left = [path for path in (project.study_folder() / "outputs").rglob("*") if path.is_file()]
+    assert len(left) == 3, left
+
+
+class TestSweeping:
+    def make_dead(self, root: Path, name: str, pid: int) -> Path:
+        """A folder whose agent is gone."""
+        folder = root / name
+        folder.mkdir(parents=True)
+        mark = Mark(str(folder), None)
+        mark.close()
+        said = json.loads((folder / ".windlass-job").read_text())
+        (folder / ".windlass-job").write_text(json.dumps({**said, "pid": pid, "began": "1"}))
+        return folder
+
+    def user(self) -> str:
+        return subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+
+    def test_only_folders_of_the_dead_go(self, tmp_path: Path) -> None:
+        user = self.user()
+        dead = self.make_dead(tmp_path, f"{user}_12_3_0", 999_999)
+        (dead / "data").mkdir()
+        (dead / "data/file").write_text("x")
+        (dead / "data").chmod(0o500)
+        strange = self.make_dead(tmp_path, "somebody_12_3_0", 999_999)
+        other_name = self.make_dead(tmp_path, f"{user}_important", 999_999)
+        unmarked = tmp_path / f"{user}_13_0"
+        unmarked.mkdir()
+        (unmarked / "precious").write_text("x")
+        living = tmp_path / f"{user}_14_0"
+        living.mkdir()
+        mark = Mark(str(living), {"array": 14, "task": None, "id": 14, "restart": 0})
+        link = tmp_path / f"{user}_15_0"
+        link.symlink_to(unmarked)
+        looked = sweep_dead([str(tmp_path)], "", lambda text: None, look=True)
+        assert {(swept.path, swept.what) for swept in looked} == {(str(dead), "dead"), (str(living), "in use")}
+        said: list[str] = []
+        sweep_dead([str(tmp_path)], "", said.append)
+        assert not dead.exists() and [str(dead) in text for text in said] == [True]
+        assert strange.exists() and other_name.exists() and living.exists() and link.is_symlink()
+        assert (unmarked / "precious").exists()
+        mark.close()
+
+    def test_a_living_lock_protects_whatever_the_mark_says(self, tmp_path: Path) -> None:
+        folder = tmp_path / f"{self.user()}_12_0"
+        folder.mkdir()
+        mark = Mark(str(folder), None)
+        said = json.loads((folder / ".windlass-job").read_text())
+        with (folder / ".windlass-job").open("r+") as file:
+            file.write(json.dumps({**said, "pid": 999_999, "began": "1"}))
+            file.truncate()
+        assert [swept.what for swept in sweep_dead([str(tmp_path)], "", lambda text: None)] == ["in use"]
+        mark.close()
+        assert [swept.what for swept in sweep_dead([str(tmp_path)], "", lambda text: None)] == ["removed"]
+
+    @pytest.mark.parametrize(
+        ("state", "what"), [(None, "removed"), ("COMPLETED", "removed"), ("RUNNING", "in use"), ("silent", "in use")]
+    )
+    def test_where_processes_cannot_be_seen_the_scheduler_decides(
+        self, tmp_path: Path, state: str | None, what: str
+    ) -> None:
+        folder = self.make_dead(tmp_path / "disk", f"{self.user()}_12_3_0", 1)
+        said = json.loads((folder / ".windlass-job").read_text())
+        job = {"array": 12, "task": 3, "id": 15, "restart": 0}
+        mark = {**said, "boot": said["boot"][:36] + "elsewhere", "job": job, "t": time.time() - 100}
+        (folder / ".windlass-job").write_text(json.dumps(mark))
+        row = f"15|12|3|{state}|None|node1|{time.time() - 110:.0f}|N/A|1:00|N/A|main|me||name\n"
+        text = "" if state is None else row
+        answer = {"v": 1, "user": os.getuid(), "number": 1, "asked": time.time(), "text": text, "good": None}
+        cache = tmp_path / "squeue.json"
+        cache.write_text(json.dumps({**answer, "text": None} if state == "silent" else answer))
+        swept = sweep_dead([str(tmp_path / "disk")], str(cache), lambda text: None)
+        assert [found.what for found in swept] == [what]
+        assert folder.exists() is (what == "in use")
+
+    def test_outputs_are_copied_out_first_and_nothing_newer_is_covered(self, project: Project, tmp_path: Path) -> None:
+        study(project, "well", [1, 2])
+        project.run("run")
+        paths = StudyPaths(str(project.study_folder()))
+        agent = next(Path(paths.journal).glob("*.jsonl")).stem
+        journal = Path(paths.journal_of(agent))
+        lines = journal.read_text().splitlines()
+        ends = [line for line in lines if '"e":"end"' in line]
+        journal.write_text("\n".join(line for line in lines if line != ends[0]) + "\n")
+        os.utime(journal, (time.time() - 100, time.time() - 100))
+        number = json.loads(ends[0])["i"]
+        local = self.make_dead(tmp_path / "disk", f"{self.user()}_7_0", 999_999)
+        touch(local, f"code/out/{number + 1}/result.txt", f"code/out/{number + 1}/more.txt")
+        config = type("Config", (), {"outputs": ["out/{n}"], "workdir": str(local / "code"), "keep": "all"})
+        finder = Finder(config.outputs, config.workdir, {"SLURM_TMPDIR": str(local)})
+        OutputKeeper(finder, paths, agent, str(local), "").describe()
+        assert [swept.what for swept in sweep_dead([str(tmp_path / "disk")], "", lambda text: None)] == ["removed"]
+        taken = kept(project)
+        assert taken[f"out/{number + 1}/result.txt"] == f"result {number + 1}", "the newer one counts"
+        assert taken[f"out/{number + 1}/more.txt"] == f"code/out/{number + 1}/more.txt"
+
+    def test_a_folder_stays_while_its_outputs_cannot_be_kept(self, project: Project, tmp_path: Path) -> None:
+        study(project, "well", [1])
+        project.run("run")
+        paths = StudyPaths(str(project.study_folder()))
+        agent = next(Path(paths.journal).glob("*.jsonl")).stem
+        local = tmp_path / "local"
+        touch(local, "code/out/1/late.txt")
+        finder = Finder(["out/{n}"], str(local / "code"), {"SLURM_TMPDIR": str(local)})
+        OutputKeeper(finder, paths, agent, str(local), "").describe()
+        (local / ".windlass-unsafe").write_text("0\n")
+        away = project.folder / "away"
+        Path(paths.folder).rename(away)
+        assert "is not there" in release_folder(str(local)) and (local / "code/out/1/late.txt").exists()
+        away.rename(paths.folder)
+        assert release_folder(str(local)) == "" and not local.exists()
+        assert kept(project)["out/1/late.txt"] == "code/out/1/late.txt"
