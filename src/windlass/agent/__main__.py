@@ -6,8 +6,8 @@ import argparse
 import os
 import resource
 import select
-import signal
 import shutil
+import signal
 import sys
 import tempfile
 import time
