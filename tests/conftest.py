@@ -65,8 +65,12 @@ class Project:
         return json.loads(self.run(*words, code=code).stdout)
 
     def counts(self) -> dict[str, int]:
-        counts: dict[str, int] = self.json("status", "--json")["counts"]
-        return {state: count for state, count in counts.items() if count}
+        """Trials by state; nothing while there is no study yet, as when a run has just been started."""
+        done = self.run("status", "--json", code=None)
+        if "there is no study here yet" in done.stderr:
+            return {}
+        assert done.returncode == 0, done.stderr
+        return {state: count for state, count in json.loads(done.stdout)["counts"].items() if count}
 
     def study_folder(self) -> Path:
         return Path(self.json("status", "--json")["folder"])

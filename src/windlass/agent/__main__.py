@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
@@ -53,14 +53,9 @@ def main(words: Optional[List[str]] = None) -> int:
     except (OSError, ValueError, KeyError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    agent = agent_id()
-    job = read_job(os.environ, arguments.job)
-    if job is not None:
-        config.gpus = job_gpus(os.environ)
-    scratch = LocalScratch(job, config.local_scratch, bool(config.data) or config.code is not None)
-    runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=scratch.made or None)
+    agent = Agent(arguments, paths, config)
     try:
-        return _live(arguments, paths, config, agent, job, scratch, runtime_folder)
+        return agent.live()
     except DiskFull as error:
         print(f"windlass agent: no room left on the disk of {error}", file=sys.stderr)
         return EXIT_FULL
@@ -69,98 +64,102 @@ def main(words: Optional[List[str]] = None) -> int:
         print(f"windlass agent: {'no room left: ' if full else ''}{error}", file=sys.stderr)
         return EXIT_FULL if full else EXIT_REFUSED
     finally:
-        shutil.rmtree(runtime_folder, ignore_errors=True)
-        scratch.remove()
+        agent.clean_up()
 
 
-def _live(
-    arguments: argparse.Namespace,
-    paths: StudyPaths,
-    config: AgentConfig,
-    agent: str,
-    job: Optional[Dict[str, Any]],
-    scratch: LocalScratch,
-    runtime_folder: str,
-) -> int:
-    count = arguments.slots or config.slots
-    header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": agent, **identity(), "slots": count}
-    if job is not None:
-        header["job"] = job
-    journal = JournalWriter(paths.journal_of(agent), header, paths.reserve_of(agent))
+class Agent:
+    """One agent, from its first line in the journal to its last."""
 
-    def note(text: str) -> None:
-        journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
-        journal.flush()
+    def __init__(self, arguments: argparse.Namespace, paths: StudyPaths, config: AgentConfig) -> None:
+        self._arguments = arguments
+        self._paths = paths
+        self._config = config
+        self._id = agent_id()
+        self._job = read_job(os.environ, arguments.job)
+        if self._job is not None:
+            config.gpus = job_gpus(os.environ)
+        self._slots = arguments.slots or config.slots
+        self._scratch = LocalScratch(self._job, config.local_scratch, bool(config.data) or config.code is not None)
+        self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
 
-    if job is not None and Claimer(paths, agent).nothing_left():
-        _say_goodbye(journal, "nothing left")  # a unit that a chain did not need
-        return EXIT_DONE
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
-    try:
-        ready = make_ready(config, scratch, note)
-    except NotReady as problem:
-        return _not_ready(journal, problem)
-    except SystemExit:
-        _say_goodbye(journal, "interrupted")
-        raise
-    try:
-        os.chdir(config.workdir)
-        if scratch.made:
-            sweep_dead([os.path.dirname(scratch.made)], paths.queue if job is not None else "", note)
-        swept = scratch.made or runtime_folder  # goes also when the agent is killed
-        return _run_trials(arguments, paths, config, agent, job, ready, journal, note, swept, runtime_folder)
-    finally:
-        ready.close()
+    def clean_up(self) -> None:
+        shutil.rmtree(self._runtime_folder, ignore_errors=True)
+        self._scratch.remove()
 
+    def live(self) -> int:
+        """Make the node ready, run trials, and end. The exit code tells the truth."""
+        self._journal = JournalWriter(
+            self._paths.journal_of(self._id), self._header(), self._paths.reserve_of(self._id)
+        )
+        if self._job is not None and Claimer(self._paths, self._id).nothing_left():
+            return self._leave("nothing left", EXIT_DONE)  # a unit that a chain did not need
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
+        try:
+            ready = make_ready(self._config, self._scratch, self._note)
+        except NotReady as problem:
+            # Nothing was taken: the trials are left to nodes that can execute them.
+            print(f"windlass agent: {problem}", file=sys.stderr)
+            self._note(f"{os.uname().nodename}: {problem}")
+            return self._leave(f"not ready: {problem}", EXIT_NOT_READY)
+        except SystemExit:
+            self._leave("interrupted", EXIT_STOPPED)
+            raise
+        try:
+            os.chdir(self._config.workdir)
+            if self._scratch.made:
+                queue = self._paths.queue if self._job is not None else ""
+                sweep_dead([os.path.dirname(self._scratch.made)], queue, self._note)
+            return self._make_loop(ready).run()
+        finally:
+            ready.close()
 
-def _say_goodbye(journal: JournalWriter, reason: str) -> None:
-    """The end of an agent that has taken nothing."""
-    journal.add({"e": "bye", "t": round(time.time(), 3), "reason": reason})
-    journal.flush()
-    journal.close()
+    def _header(self) -> Dict[str, Any]:
+        header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
+        header["slots"] = self._slots
+        if self._job is not None:
+            header["job"] = self._job
+        return header
 
+    def _note(self, text: str) -> None:
+        self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
+        self._journal.flush()
 
-def _not_ready(journal: JournalWriter, problem: NotReady) -> int:
-    """Nothing was taken: the trials are left to nodes that can execute them."""
-    print(f"windlass agent: {problem}", file=sys.stderr)
-    journal.add({"e": "note", "t": round(time.time(), 3), "text": f"{os.uname().nodename}: {problem}"})
-    _say_goodbye(journal, f"not ready: {problem}")
-    return EXIT_NOT_READY
+    def _leave(self, reason: str, code: int) -> int:
+        """The end of an agent that has taken nothing."""
+        self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": reason})
+        self._journal.flush()
+        self._journal.close()
+        return code
 
-
-def _run_trials(
-    arguments: argparse.Namespace,
-    paths: StudyPaths,
-    config: AgentConfig,
-    agent: str,
-    job: Optional[Dict[str, Any]],
-    ready: Ready,
-    journal: JournalWriter,
-    note: Callable[[str], None],
-    swept: str,
-    runtime_folder: str,
-) -> int:
-    fifo_path = os.path.join(runtime_folder, "metrics")
-    os.mkfifo(fifo_path, 0o600)
-    # Open at both ends, so that the pipe outlives its writers.
-    fifo = os.open(fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    count = arguments.slots or config.slots
-    slots = make_slots(config, count)
-    _allow_descriptors(64 + 4 * count)
-    env = trial_environment(config, ready.env, paths.folder, paths.agent, agent, fifo_path)
-    poller = select.epoll()
-    warming = None
-    if config.warm_mode != "off":
-        warming = Warming(config, env, paths.agent, paths.warm, note)
-    limits = Limits(config, job is not None, os.environ)
-    runner = Runner(config, paths, agent, slots, env, journal, poller, warming, runtime_folder, limits)
-    claimer = Claimer(paths, agent)
-    queue = TrialQueue(TrialFile(paths))
-    loop = Loop(
-        agent, runner, claimer, queue, journal, poller, fifo, swept, arguments.launcher_fd, arguments.linger, limits
-    )
-    return loop.run()
+    def _make_loop(self, ready: Ready) -> Loop:
+        config, paths, folder = self._config, self._paths, self._runtime_folder
+        fifo_path = os.path.join(folder, "metrics")
+        os.mkfifo(fifo_path, 0o600)
+        # Open at both ends, so that the pipe outlives its writers.
+        fifo = os.open(fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        slots = make_slots(config, self._slots)
+        _allow_descriptors(64 + 4 * self._slots)
+        env = trial_environment(config, ready.env, paths.folder, paths.agent, self._id, fifo_path)
+        poller = select.epoll()
+        warming = None
+        if config.warm_mode != "off":
+            warming = Warming(config, env, paths.agent, paths.warm, self._note)
+        limits = Limits(config, self._job is not None, os.environ)
+        runner = Runner(config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits)
+        return Loop(
+            self._id,
+            runner,
+            Claimer(paths, self._id),
+            TrialQueue(TrialFile(paths)),
+            self._journal,
+            poller,
+            fifo,
+            self._scratch.made or folder,  # goes also when the agent is killed
+            self._arguments.launcher_fd,
+            self._arguments.linger,
+            limits,
+        )
 
 
 def _allow_descriptors(wanted: int) -> None:

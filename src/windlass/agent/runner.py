@@ -453,7 +453,7 @@ class Runner:
             allowed, used = self._config.retries.get("any", 0), sum(trial.tried.values())
         if used <= allowed and cause not in NEVER_RETRIED:
             self._try_again(attempt)
-        else:
+        elif cause is not Cause.CANCELLED:  # which is what the user wanted
             self.failed += 1
 
     def live(self) -> Dict[str, Any]:

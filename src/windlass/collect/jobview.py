@@ -115,8 +115,12 @@ def view_jobs(
             row = _row_of(queue, array, task, began=agent_record is not None)
             record = None if array is None else found.of(array, task, submission)
             if row is not None and is_ours(row, submission):
-                job = _with_agent(_from_row(submission, array, task, row), agent_record)
-                yield _with_ending(job, record)
+                assert queue is not None
+                job = _from_row(submission, array, task, row)
+                if agent_record is not None and job.state is JobState.WAITING and agent_record.start > queue.asked:
+                    # It waited when the queue was asked, and has begun since.
+                    job = replace(_from_journal(submission, array, task, agent_record), state=JobState.RUNNING)
+                yield _with_ending(_with_agent(job, agent_record), record)
             elif record is not None:
                 yield _with_agent(_from_record(submission, task, record), agent_record)
             elif agent_record is None and queue is not None and queue.asked <= submission.time:
