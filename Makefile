@@ -15,7 +15,7 @@ demo: .venv/.demo
 
 test: .venv/.dev
 	sh scripts/setup.sh test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
