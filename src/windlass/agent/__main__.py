@@ -14,6 +14,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from windlass.agent.claim import Claimer, TrialQueue
+from windlass.agent.companions import Companions, companion_main, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
@@ -38,6 +39,7 @@ def parse_arguments(words: Optional[List[str]]) -> argparse.Namespace:
     parser.add_argument("--slots", type=int, help="trials at a time (default: as planned)")
     parser.add_argument("--launcher-fd", type=int, help="stop when the other end of this pipe is closed")
     parser.add_argument("--job", metavar="ID", help="the submission that this job is of")
+    parser.add_argument("--companion", action="store_true", help="only make this node of a job ready")
     parser.add_argument("--linger", action="store_true", help="wait for trials that other agents may give back")
     return parser.parse_args(words)
 
@@ -53,6 +55,8 @@ def main(words: Optional[List[str]] = None) -> int:
     except (OSError, ValueError, KeyError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
         return EXIT_REFUSED
+    if arguments.companion:
+        return companion_main(paths, config, arguments.job)
     agent = Agent(arguments, paths, config)
     try:
         return agent.live()
@@ -96,7 +100,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
         try:
-            ready = make_ready(self._config, self._scratch, self._note)
+            ready = self._make_ready()
         except NotReady as problem:
             # Nothing was taken: the trials are left to nodes that can execute them.
             print(f"windlass agent: {problem}", file=sys.stderr)
@@ -113,6 +117,17 @@ class Agent:
             return self._make_loop(ready).run()
         finally:
             ready.close()
+
+    def _make_ready(self) -> Ready:
+        """This node, and the others of the job."""
+        ready = make_ready(self._config, self._scratch, self._note)
+        if self._job is not None and count_nodes(os.environ) > 1:
+            try:
+                ready.companions = Companions(self._paths, self._config, self._arguments.job, self._note)
+            except (NotReady, SystemExit):
+                ready.close()
+                raise
+        return ready
 
     def _header(self) -> Dict[str, Any]:
         header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}

@@ -39,15 +39,21 @@ def job_gpus(environ: Mapping[str, str]) -> List[str]:
 class LocalScratch:
     """$SLURM_TMPDIR: the site's own, or one made and removed by us where the site has none."""
 
-    def __init__(self, job: Optional[Mapping[str, Any]], place: Optional[str], wanted: bool = False) -> None:
-        """Outside of jobs there is one only where it is `wanted`."""
-        self.path = os.environ.get("SLURM_TMPDIR", "")
+    def __init__(
+        self, job: Optional[Mapping[str, Any]], place: Optional[str], wanted: bool = False, at: str = ""
+    ) -> None:
+        """Outside of jobs there is one only where it is `wanted`. `at` is where another node of the job has it."""
+        self.path = at or os.environ.get("SLURM_TMPDIR", "")
         self.made = ""
         if self.path and os.path.isdir(self.path):
             return
         if job is None and not wanted:
             return
-        self.path = self.made = _make(job, place)
+        if at:
+            os.makedirs(at, mode=0o700)
+            self.path = self.made = at
+        else:
+            self.path = self.made = _make(job, place)
         self._mark = Mark(self.made, job)
         os.environ["SLURM_TMPDIR"] = self.path
 
@@ -66,6 +72,7 @@ def _make(job: Optional[Mapping[str, Any]], place: Optional[str]) -> str:
         return tempfile.mkdtemp(prefix=f"{getpass.getuser()}_local_{os.getpid()}_")
     task = "" if job["task"] is None else f"_{job['task']}"
     name = f"{getpass.getuser()}_{job['array']}{task}_{job['restart']}"
+    os.environ.setdefault("USER", getpass.getuser())
     for root in (os.path.expandvars(place or ""), tempfile.gettempdir()):
         if root and "$" not in root:
             try:

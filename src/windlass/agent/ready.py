@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Callable, Dict
+from typing import Callable, Dict, Optional, Protocol
 
 from windlass.agent.config import AgentConfig
 from windlass.agent.environment import activate
@@ -13,14 +13,21 @@ from windlass.agent.stage import stage_code, stage_data
 from windlass.agent.store import NodeStore, NotReady
 
 
+class Closing(Protocol):
+    def close(self) -> None: ...
+
+
 class Ready:
     """A node on which trials may begin; `env` is what they are started with."""
 
     def __init__(self, store: NodeStore, env: Dict[str, str]) -> None:
         self.store = store
         self.env = env
+        self.companions: Optional[Closing] = None  # on the other nodes of the job
 
     def close(self) -> None:
+        if self.companions is not None:
+            self.companions.close()
         self.store.close()
 
 

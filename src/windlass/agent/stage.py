@@ -20,7 +20,8 @@ def stage_code(config: AgentConfig, store: NodeStore, near: str = "", stays: boo
     if code is None:
         return
     tree = store.unpack(code, code["key"].replace("code-", "code "))
-    copy = store.make_private(tree, os.path.basename(config.project_dir), near, stays)
+    name = os.path.basename(config.project_dir)
+    copy = store.make_private(tree, name, near, stays, at=code.get("copy", ""))
     _link_to_origin(code, copy)
     _move_python_path(code["origin"], copy)
     code["tree"] = tree  # as it was before trials wrote to the copy

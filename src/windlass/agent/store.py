@@ -67,14 +67,19 @@ class NodeStore:
         except OSError as error:
             raise NotReady(f"{what}: {error.strerror or error}: {error.filename or self._root} on {_node()}") from error
 
-    def make_private(self, tree: str, name: str, near: str = "", stays: bool = False) -> str:
+    def make_private(self, tree: str, name: str, near: str = "", stays: bool = False, at: str = "") -> str:
         """A copy of a tree, called `name`, that this agent may write to; gone after `close`, unless it `stays`.
 
-        It is made in the folder `near`, which its owner removes if we cannot, or in the store, whose next user does.
+        It is made in the folder `near`, which its owner removes if we cannot, or in the store, whose next user does;
+        or `at` the path that it has on another node of the job.
         """
         try:
             self._open()
-            if near:
+            if at:
+                if os.path.isdir(at):
+                    return at  # the nodes share this disk after all
+                folder, name = os.path.split(at)
+            elif near:
                 folder = os.path.join(near, f"windlass-code-{secrets.token_hex(4)}")
             else:
                 folder = self._path(_OWN + secrets.token_hex(8))
