@@ -187,7 +187,8 @@ def test_wait_follows_to_the_end_and_ctrl_c_leaves_the_jobs(cluster_project: Pro
 def test_retry_submits_on_the_same_terms(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project
     project.write(
-        "study.yaml", "command: sh -c 'test -e now{n}'\nparameters: {n: [1, 2]}\nneeds: {time: 20m}\nslots: 1\ncode: live\n"
+        "study.yaml",
+        "command: sh -c 'test -e now{n}'\nparameters: {n: [1, 2]}\nneeds: {time: 20m}\nslots: 1\ncode: live\n",
     )
     project.run("run", "--wait", code=1)
     assert project.counts() == {"failed": 2}
