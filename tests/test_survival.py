@@ -104,7 +104,7 @@ def test_fifty_kills_of_the_agent(project: Project) -> None:
 @pytest.mark.slow
 def test_kills_among_several_runs(project: Project) -> None:
     """Agents that share a study take over from each other; nothing is lost between them."""
-    trials = 150
+    trials = 400
     records = witness_study(project, trials, length=9)
     chance = random.Random(3)
     runs = [project.start("run", "--quiet") for _ in range(3)]
@@ -245,3 +245,58 @@ def test_read_only_folder(project: Project) -> None:
     project.write("study.yaml", "command: 'true {n}'\nparameters:\n  n: [1]\n")
     done = project.run("run", "--folder", str(folder), code=2)
     assert str(folder) in done.stderr and "Traceback" not in done.stderr
+
+
+class TestCancelled:
+    """What the user cancelled is cancelled, whatever becomes of the agent that held it, and comes back when asked for."""
+
+    def test_what_an_agent_had_taken_and_not_begun(self, project: Project) -> None:
+        project.write("study.yaml", '{command: "sh -c true {n}", parameters: {n: {min: 1, max: 3000}}, slots: 2}')
+        run = project.start("run", "--quiet")
+        wait_for(lambda: project.counts().get("done", 0) > 200)
+        said = project.run("cancel", "--yes").stdout
+        run.communicate(timeout=60)
+        counts = project.counts()
+        assert set(counts) == {"done", "cancelled"}
+        assert sum(counts.values()) == 3000
+        assert f"{counts['cancelled']} cancelled" in project.run("run", code=1).stderr
+        assert int(said.split()[0]) >= counts["cancelled"]
+        project.run("retry", "--cancelled", "--quiet")
+        assert project.counts() == {"done": 3000}
+
+    def test_what_ran_under_an_agent_that_never_heard_of_it(self, project: Project) -> None:
+        project.write(
+            "study.yaml", "{command: \"sh -c 'test -e quick || sleep 600' {n}\", parameters: {n: [1, 2]}, slots: 2}"
+        )
+        run = project.start("run", "--quiet")
+        wait_for(lambda: project.counts().get("running") == 2)
+        agent = agent_pids(project.folder)[0]
+        os.kill(agent, signal.SIGSTOP)
+        project.run("cancel", "0")
+        os.kill(agent, signal.SIGKILL)
+        wait_for(lambda: project.counts() == {"cancelled": 1, "running": 1})
+        project.write("quick", "")
+        project.run("cancel", "1")
+        run.communicate(timeout=60)
+        assert project.counts() == {"cancelled": 2}
+        project.run("retry", "--cancelled", "--quiet")
+        assert project.counts() == {"done": 2}
+
+
+def test_what_a_dead_agent_ran_is_interrupted_everywhere(project: Project) -> None:
+    """In the table of results and for `retry` too, not only in `status`."""
+    project.write("study.yaml", "{command: \"sh -c 'sleep 600' {n}\", parameters: {n: [1]}}")
+    run = project.start("run", "--quiet")
+    wait_for(lambda: project.counts() == {"running": 1})
+    folder = project.study_folder()
+    agent = agent_pids(project.folder)[0]
+    os.kill(agent, signal.SIGSTOP)  # so that it does not hear of the end of its launcher
+    run.kill()
+    for pid in [pid for pid in processes_with("") if str(folder).encode() in _cmdline(pid)]:  # it and its guard
+        os.kill(pid, signal.SIGKILL)
+    run.communicate()
+    wait_for(lambda: project.counts() == {"interrupted": 1})
+    (row,) = project.json("results", "--json")
+    assert (row["state"], row["cause"]) == ("interrupted", "agent lost")
+    assert project.json("retry", "--interrupted", "--no-run", "--json")["put_back"] == 1
+    assert project.counts() == {"waiting": 1}

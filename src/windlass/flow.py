@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from windlass.bundle.data import find_small_files, pack_data
-from windlass.bundle.environment import find_environment_problems
+from windlass.bundle.environment import find_environment_hints, find_environment_problems
 from windlass.bundle.folder import Prepared, Turn, folder_error, prepare_folder
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
 from windlass.claims.ranges import Ranges
-from windlass.claims.recover import recover
+from windlass.claims.recover import ended_trials, recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
+from windlass.collect.look import find_lost
 from windlass.collect.submissions import read_submissions
 from windlass.errors import AgentError, FolderError, InputError
 from windlass.journal.write import DiskFull
@@ -89,7 +90,8 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
         raise InputError(problems)
     assert plan.terms is not None
     try_request(plan.terms, StudyPaths(plan.folder))
-    return [*plan.warnings, *find_warnings(plan, cluster, here), *find_small_files(plan.study)]
+    warnings = [*find_warnings(plan, cluster, here), *find_small_files(plan.study)]
+    return [*plan.warnings, *warnings, *find_environment_hints(plan.study)]
 
 
 def submit_plan(plan: Plan, reporter: Reporter, sample: int | None = None) -> tuple[StudyPaths, Submitted]:
@@ -332,21 +334,22 @@ def cancel_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
     """Take trials off the list; agents stop those under way within seconds. Returns what was cancelled."""
     register_file = RegisterFile(paths.claims, client_name())
     cancelled: Ranges = []
-    waiting: Ranges = []
 
     def change(register: Register) -> Register:
-        cancelled[:] = rs.intersect(rs.union(register.todo, register.held_ranges()), chosen)
-        waiting[:] = rs.intersect(register.todo, chosen)
+        # Read after the register: what an agent has finished it may hold for a while yet.
+        finished = {number for agent in register.held for number in ended_trials(paths, agent)}
+        held = rs.subtract(register.held_ranges(), rs.from_numbers(finished))
+        cancelled[:] = rs.intersect(rs.union(register.todo, held), chosen)
         register.todo = rs.subtract(register.todo, chosen)
         register.cancelled = rs.union(register.cancelled, cancelled)
         return register
 
     recover(paths, register_file)
     register_file.update(change)
-    # Those under way are recorded by their agents when they have ended.
-    if waiting:
+    # Of those under way their agents tell more when they have ended; if they still can.
+    if cancelled:
         with ClientJournal(paths) as journal:
-            journal.write({"e": "cancel", "r": waiting})
+            journal.write({"e": "cancel", "r": cancelled})
     return cancelled
 
 
@@ -356,7 +359,8 @@ def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
     put_back: Ranges = []
 
     def change(register: Register) -> Register:
-        put_back[:] = rs.subtract(rs.subtract(chosen, register.held_ranges()), register.todo)
+        # Also those that are on the list already: what a dead agent held has just been put there.
+        put_back[:] = rs.subtract(chosen, register.held_ranges())
         register.todo = rs.union(register.todo, put_back)
         register.cancelled = rs.subtract(register.cancelled, chosen)
         return register
@@ -374,6 +378,9 @@ def chosen_states(paths: StudyPaths, register: Register, states: Sequence[State]
     index = StudyIndex(paths)
     index.refresh()
     try:
-        return rs.intersect(rs.from_numbers(index.numbers(states)), register.current)
+        found = set(index.numbers(states))
+        if State.INTERRUPTED in states:
+            found |= find_lost(paths, index)
+        return rs.intersect(rs.from_numbers(found), register.current)
     finally:
         index.close()

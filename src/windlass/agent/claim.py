@@ -75,6 +75,8 @@ class Claimer:
         self._paths = paths
         self._agent = agent
         self._register = RegisterFile(paths.claims, agent)
+        # Its own eyes: what a claim has seen of the register is not yet heard of by the trials under way.
+        self._control = RegisterFile(paths.claims, agent)
         self._previous = 0
 
     def take(self, free: int, rate_per_s: float, busy: Set[int]) -> Ranges:
@@ -115,11 +117,14 @@ class Claimer:
         return recover(self._paths, self._register, self._agent)
 
     def cancelled_if_changed(self) -> Optional[Ranges]:
-        register = self._register.read_if_changed()
+        register = self._control.read_if_changed()
         return None if register is None else register.cancelled
 
-    def give_back(self, unfinished: Ranges) -> None:
-        """This agent is done: it holds nothing any more, and `unfinished` is everybody's again."""
+    def give_back(self, unfinished: Ranges) -> Ranges:
+        """This agent is done: it holds nothing any more, and `unfinished` is everybody's again.
+
+        Returns what is nobody's, because it was cancelled meanwhile.
+        """
 
         def change(register: Register) -> Optional[Register]:
             if register.held.pop(self._agent, None) is None:
@@ -127,4 +132,4 @@ class Claimer:
             register.todo = rs.union(register.todo, rs.subtract(unfinished, register.cancelled))
             return register
 
-        self._register.update(change)
+        return rs.intersect(unfinished, self._register.update(change).cancelled)

@@ -19,6 +19,7 @@ from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
 from windlass.claims import ranges as rs
 from windlass.claims.alive import beat_s, fence_s
+from windlass.claims.ranges import Ranges
 from windlass.claims.register import Overtaken
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
 from windlass.journal.write import DiskFull, JournalWriter
@@ -120,12 +121,18 @@ class Loop:
             self._journal.flush_reserve()
             # Only after the journal is written: whoever takes these trials next must know what became of them.
             if not self._may_hold_more:
-                self._claimer.give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
+                self._give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
         except (DiskFull, OSError) as error:
             print(f"windlass agent: the end could not be recorded: {error}", file=sys.stderr)
             self._exit = self._exit or EXIT_FULL
         self._journal.close()
         release_guard(*self._guard)
+
+    def _give_back(self, unfinished: Ranges) -> None:
+        cancelled = self._claimer.give_back(unfinished)
+        if cancelled:
+            self._journal.add({"e": "cancel", "t": round(time.time(), 3), "r": cancelled})
+            self._journal.flush_reserve()
 
     # -- one turn
 

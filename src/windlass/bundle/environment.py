@@ -32,6 +32,7 @@ from windlass.plan.place import find_line
 
 Say = Callable[[str], None]
 _Made = TypeVar("_Made")
+_REQUIREMENTS = ("Pipfile", "requirements.txt")  # only what is surely meant for the whole project
 _ENVIRONMENTS, _WHEELS = ".windlass-environments", ".windlass-wheels"
 
 
@@ -60,6 +61,15 @@ def find_environment_problems(study: Study, environ: Mapping[str, str] | None = 
     if look is not None:
         problems += look(case)
     return problems
+
+
+def find_environment_hints(study: Study, environ: Mapping[str, str] | None = None) -> list[str]:
+    """A word about requirements that nobody installs: the study names no environment, and none is active here."""
+    env = os.environ if environ is None else environ
+    if study.environment is not None or env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX"):
+        return []
+    there = [name for name in _REQUIREMENTS if os.path.isfile(os.path.join(study.project_dir, name))]
+    return [f"{name} is there: environment: {{build: {name}}}" for name in there[:1]]
 
 
 def _load_what_there_is(case: _Case) -> tuple[list[Problem], dict[str, str]]:

@@ -101,6 +101,7 @@ def _prepare(
         # Read after the register: what an agent let go of before has been journalled before that.
         done = rs.from_numbers(finished())
         register.count, register.current = count, current
+        register.cancelled = rs.subtract(register.cancelled, done)  # it ended before its agent heard
         wanted = current if sample is None else choose_sample(current, sample)
         open_trials = rs.subtract(rs.subtract(wanted, done), register.held_ranges())
         register.todo = rs.subtract(open_trials, register.cancelled)

@@ -14,7 +14,7 @@ from windlass.errors import InputError, WindlassError
 
 # Verb → what it does. The module of the same name is imported only when the verb is used.
 VERBS = {
-    "init": "Write a study for a script by reading its --help.",
+    "init": "Write a study for a script by reading its --help, or copy an example.",
     "plan": "Show what `run` would do. Writes nothing.",
     "run": "Run what is missing of a study.",
     "status": "Show how far a study is.",

@@ -1,28 +1,84 @@
-"""windlass init: write a study for a script by reading its --help."""
+"""windlass init: write a study for a script by reading its --help, or copy an example."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 
 import click
 
+from windlass.cli.examples import ALIASES, choose_example, copy_example, read_examples
 from windlass.cli.options import confirm, json_option, yes_option
 from windlass.errors import input_error
 from windlass.launch._shell import fetch_text
+from windlass.search.template import placeholder_names
+from windlass.search.trials import iterate_trials
+from windlass.spec import find_study_file
+from windlass.spec.build import Overrides, Place, build_study
+from windlass.spec.document import parse_document
 from windlass.spec.from_help import parse_help, render_study
 
 
 @click.command()
-@click.argument("script")
+@click.argument("script", required=False, metavar="[SCRIPT | FOLDER]")
 @click.option(
-    "-o", "--output", default="study.yaml", show_default=True, help="The file to write; - for standard output."
+    "-o",
+    "--output",
+    default="study.yaml",
+    show_default=True,
+    help="The file to write; - for standard output. One that ends in .txt gets one command a line.",
 )
+@click.option("--example", metavar="NAME", help="Copy an example into FOLDER, a new one; `list` shows which there are.")
 @yes_option
 @json_option
-def command(script: str, output: str, yes: bool, as_json: bool) -> None:
-    """Write a study for SCRIPT by reading its --help: parameters to try, the command, and what else could be varied."""
+def command(script: str | None, output: str, example: str | None, yes: bool, as_json: bool) -> None:
+    """Write a study for SCRIPT by reading its --help: parameters to try, the command, and what else could be varied.
+
+    With --example, copy a working example into FOLDER instead.
+    """
+    if example == "list":
+        show_examples(as_json)
+    elif example is not None:
+        start_example(example, script or example, as_json)
+    else:
+        write_study(script, output, yes, as_json)
+
+
+# -- examples
+
+
+def show_examples(as_json: bool) -> None:
+    examples = read_examples()
+    if as_json:
+        print(json.dumps([{"name": one.name, "about": one.about} for one in examples.values()], ensure_ascii=False))
+        return
+    names = {name: alias for alias, name in ALIASES.items()}
+    for one in examples.values():
+        also = f" (or {names[one.name]})" if one.name in names else ""
+        print(f"{one.name + also:24} {one.about}")
+
+
+def start_example(name: str, folder: str, as_json: bool) -> None:
+    example = choose_example(name)
+    copy_example(example, folder)
+    if as_json:
+        print(json.dumps({"example": example.name, "folder": os.path.abspath(folder), "next": example.commands()}))
+        return
+    print(f"wrote {folder}; next:\n  cd {shlex.quote(folder)}")
+    for step in example.steps:
+        print(f"  {step}")
+
+
+# -- a study of one's own
+
+
+def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> None:
+    present = find_study_file(os.curdir)
+    if script is None:
+        hint = f"{os.path.normpath(present)} is a study already: windlass plan" if present else "windlass init train.py"
+        raise input_error("a script is needed", f"{hint}; or, to look at one that works: windlass init --example list")
     if not os.path.isfile(script):
         raise input_error(f"there is no file {script!r}", "windlass init train.py")
     interpreter = [] if os.access(script, os.X_OK) and not script.endswith(".py") else ["python"]
@@ -35,6 +91,8 @@ def command(script: str, output: str, yes: bool, as_json: bool) -> None:
         )
     options = parse_help(text)
     study = render_study(path, options, interpreter)
+    if output.endswith(".txt"):
+        study = render_tasks(study, output)
     if output == "-":
         print(study, end="")
         return
@@ -46,3 +104,18 @@ def command(script: str, output: str, yes: bool, as_json: bool) -> None:
         print(json.dumps({"file": output, "options": [option.name for option in options]}))
         return
     print(f"wrote {output}; look at it, then: windlass plan {output}")
+    if present and find_study_file(os.curdir) != present:
+        print(f"without a name, studies were taken from {os.path.normpath(present)}; now from this file")
+
+
+def render_tasks(text: str, file: str) -> str:
+    """The commands of a study's trials, one a line."""
+    document, problems = parse_document(text, file)
+    study = build_study(document, Overrides(), Place(os.getcwd(), "study"), problems)
+    lines = []
+    for trial in iterate_trials(study):
+        ((_, words),) = trial.stages
+        if any(placeholder_names(word) for word in words):
+            raise input_error("a word of the command has braces, which a file of commands fills in", "-o study.yaml")
+        lines.append(shlex.join(words) + "\n")
+    return "".join(lines)

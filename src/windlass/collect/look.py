@@ -10,7 +10,7 @@ from windlass.claims.recover import Coroner, Fate
 from windlass.claims.register import Register, RegisterFile
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobs import look_at_jobs
-from windlass.collect.reconcile import StudyView, study_view
+from windlass.collect.reconcile import StudyView, split_lost, study_view
 from windlass.journal.fold import AgentRecord
 from windlass.paths import StudyPaths
 
@@ -25,6 +25,15 @@ def agents_alive(paths: StudyPaths, agents: list[AgentRecord]) -> dict[str, bool
     """Which agents live. None: the job of one is not there any more, but the agent itself may be."""
     coroner = Coroner(paths)
     return {agent.id: False if agent.ended else _LIVES[coroner.fate(agent.id, header_of(agent))] for agent in agents}
+
+
+def find_lost(paths: StudyPaths, index: StudyIndex) -> frozenset[int]:
+    """Trials that are said to run, by agents that are no more."""
+    running = index.running()
+    wanted = {record.agent for record in running}
+    agents = [agent for agent in index.agents() if agent.id in wanted]
+    _, lost = split_lost(running, agents, agents_alive(paths, agents))
+    return frozenset(record.number for record in lost)
 
 
 def header_of(agent: AgentRecord) -> dict[str, Any]:

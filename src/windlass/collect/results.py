@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from windlass.claims.ranges import normalise
@@ -19,10 +19,11 @@ from windlass.collect.groups import (
     reserved_name,
 )
 from windlass.collect.index import StudyIndex
+from windlass.collect.look import find_lost
 from windlass.journal.fold import TrialRecord
 from windlass.model import Metric, Range
 from windlass.paths import StudyPaths
-from windlass.states import State
+from windlass.states import Cause, State
 from windlass.trialfile import TrialFile
 
 __all__ = ["GroupRow", "ResultRows", "Row", "best_rows", "group_rows", "result_rows"]
@@ -44,6 +45,7 @@ class ResultRows:
     included: Sequence[Range]
     metric: Metric | None = None
     seed_name: str = "seed"
+    lost: frozenset[int] = frozenset()  # said to run, by agents that are no more
 
     def __iter__(self) -> Iterator[Row]:
         trials = TrialFile(self.paths)
@@ -57,7 +59,10 @@ class ResultRows:
     def _chunk(self, trials: TrialFile, begin: int, end: int) -> Iterator[Row]:
         records = {record.number: record for record in self.index.records(range(begin, end))}
         for number, trial in trials.iterate(begin, end):
-            yield trial_row(number, trial, records.get(number), self.metric, self.seed_name)
+            record = records.get(number)
+            if record is not None and number in self.lost:
+                record = replace(record, state=State.INTERRUPTED, cause=Cause.LOST.value)
+            yield trial_row(number, trial, record, self.metric, self.seed_name)
 
 
 def result_rows(
@@ -68,7 +73,7 @@ def result_rows(
     seed_name: str = "seed",
 ) -> ResultRows:
     """The rows of the included trials."""
-    return ResultRows(paths, index, included, metric, seed_name)
+    return ResultRows(paths, index, included, metric, seed_name, find_lost(paths, index))
 
 
 def trial_row(

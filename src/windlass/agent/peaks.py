@@ -1,0 +1,137 @@
+"""What the samples of one trial amount to: peaks, whether they have been reached, cores, use of the GPU. Python 3.9."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Deque, List, NamedTuple, Optional, Tuple
+
+from windlass.agent.meter import Sample
+
+_WINDOW_S = 60.0
+_KEPT = 512
+_FEWEST = 6  # samples before anything is said to have levelled out
+
+
+class Growth(NamedTuple):
+    """A moment and the highest value up to it."""
+
+    when: float
+    peak: float
+
+
+class Level:
+    """One quantity over time. Memory of its own is bounded, however long a trial lasts."""
+
+    def __init__(self) -> None:
+        self.peak = 0.0
+        self.last = 0.0
+        self.count = 0
+        self._history: List[Growth] = []
+        self._stride = 1
+        self._recent: Deque[Tuple[float, float]] = deque()
+
+    def add(self, when: float, value: float) -> None:
+        self.peak = max(self.peak, value) if self.count else value
+        self.last = value
+        if self.count % self._stride == 0:
+            self._history.append(Growth(when, self.peak))
+            if len(self._history) > _KEPT:
+                del self._history[1::2]
+                self._stride *= 2
+        self.count += 1
+        self._recent.append((when, value))
+        while when - self._recent[0][0] > _WINDOW_S:
+            self._recent.popleft()
+
+    def slope_per_min(self) -> float:
+        """How fast it grows: a straight line through the last minute. 0 with fewer than two moments."""
+        count = len(self._recent)
+        if count < 2:
+            return 0.0
+        mean_when = sum(when for when, _ in self._recent) / count
+        mean_value = sum(value for _, value in self._recent) / count
+        spread = sum((when - mean_when) ** 2 for when, _ in self._recent)
+        if not spread:
+            return 0.0
+        together = sum((when - mean_when) * (value - mean_value) for when, value in self._recent)
+        return together / spread * 60.0
+
+    def levelled(self, share: float = 0.02) -> bool:
+        """Whether the peak rose by less than `share` in the last third of the time. False with too few samples."""
+        if self.count < _FEWEST:
+            return False
+        begin, end = self._history[0].when, self._recent[-1][0]
+        before = [growth.peak for growth in self._history if growth.when <= begin + (end - begin) * 2 / 3]
+        return self.peak <= before[-1] * (1 + share)
+
+
+class Peaks:
+    """The samples of one trial, folded. All of it is of the time since the first sample."""
+
+    def __init__(self) -> None:
+        self.memory = Level()
+        self.gpu_memory = Level()
+        self.processes = 0
+        self.threads = 0
+        self.count = 0
+        self.memory_source = ""
+        self.gpu_source: Optional[str] = None
+        self._first: Optional[Sample] = None
+        self._last: Optional[Sample] = None
+        self._recent: Deque[Sample] = deque()
+        self._percent_sum = 0.0
+        self._percent_count = 0
+
+    def add(self, sample: Sample) -> None:
+        self.count += 1
+        if self._first is None:
+            self._first = sample
+        self._last = sample
+        self._recent.append(sample)
+        while sample.when - self._recent[0].when > _WINDOW_S:
+            self._recent.popleft()
+        if sample.memory_mb >= self.memory.peak:
+            self.memory_source = sample.memory_source
+        self.memory.add(sample.when, sample.memory_mb)
+        if sample.gpu_memory_mb is not None:
+            if sample.gpu_memory_mb >= self.gpu_memory.peak:
+                self.gpu_source = sample.gpu_source
+            self.gpu_memory.add(sample.when, sample.gpu_memory_mb)
+        if sample.gpu_percent is not None:
+            self._percent_sum += sample.gpu_percent
+            self._percent_count += 1
+        self.processes = max(self.processes, sample.processes)
+        self.threads = max(self.threads, sample.threads)
+
+    @property
+    def last(self) -> Optional[Sample]:
+        return self._last
+
+    @property
+    def cores(self) -> Optional[float]:
+        """Cores used on average; None before two samples."""
+        return _cores(self._first, self._last)
+
+    @property
+    def cores_lately(self) -> Optional[float]:
+        """The same of the last minute: what it needs once it is under way."""
+        return _cores(self._recent[0], self._recent[-1]) if self._recent else None
+
+    @property
+    def gpu_percent(self) -> Optional[float]:
+        """Use of the GPU on average; None where no sample had it."""
+        return self._percent_sum / self._percent_count if self._percent_count else None
+
+    @property
+    def touched_gpu(self) -> bool:
+        return self.gpu_memory.peak > 0
+
+    def levelled(self) -> bool:
+        """Whether neither memory nor GPU memory still grows."""
+        return self.memory.levelled() and (self.gpu_memory.count == 0 or self.gpu_memory.levelled())
+
+
+def _cores(first: Optional[Sample], last: Optional[Sample]) -> Optional[float]:
+    if first is None or last is None or last.when <= first.when:
+        return None
+    return (last.cpu_s - first.cpu_s) / (last.when - first.when)
