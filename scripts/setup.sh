@@ -46,6 +46,7 @@ test)
     if [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then
         (has_slurm || slurm_install) || echo "Slurm cannot be installed" >&2
         (command -v zsh >/dev/null || debian_install zsh) || echo "zsh cannot be installed" >&2
+        (command -v cc >/dev/null || debian_install gcc libc6-dev) || echo "a C compiler cannot be installed" >&2
     fi
     exit 0
     ;;

@@ -246,3 +246,23 @@ def test_studies_of_one_folder_are_found_together(project: Project) -> None:
         project.run("run", f"{name}/study.yaml", "--quiet")
         assert project.json("status", "--json")["study"] == name
     assert (project.folder / ".windlass" / "one").is_dir() and (project.folder / ".windlass" / "two").is_dir()
+
+
+def test_nothing_is_no_amount(project: Project) -> None:
+    said = project.run("plan", "--on", "local", "-t", "0", "-c", "0", "-j", "0", "--", "true", code=2).stderr
+    assert said.count("error: ") == 3
+    assert "--slots: 1 or more" in said and "--cpus: more than 0" in said and "--time: more than no time" in said
+    project.write("study.yaml", 'command: "true"\nneeds: {time: 0s}\n')
+    assert "study.yaml:2:15: needs.time: this must be more than no time" in project.run("plan", code=2).stderr
+
+
+def test_a_study_that_was_put_elsewhere_is_found(project: Project) -> None:
+    """By `folder:` in the file, by the file's path from anywhere, and as the newest."""
+    project.write("deep/study.yaml", "name: other\ncommand: 'true {n}'\nparameters: {n: [1]}\nfolder: ../far away\n")
+    project.write(".git/HEAD", "")
+    project.run("run", "deep/study.yaml")
+    folder = str(project.folder / "far away" / "other")
+    for words in ((), ("other",), ("deep/study.yaml",), (str(project.folder / "deep/study.yaml"),)):
+        assert project.json("status", "--json", *words)["folder"] == folder, words
+    project.folder = project.folder.parent
+    assert project.json("status", "--json", str(Path(folder).parent.parent / "deep/study.yaml"))["folder"] == folder

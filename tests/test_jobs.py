@@ -385,6 +385,15 @@ def test_tasks_cancelled_before_they_began() -> None:
     assert never.state is JobState.CANCELLED and never.id is None
 
 
+def test_a_job_younger_than_the_answer_runs_if_its_agent_does() -> None:
+    """It was submitted and began after the queue was asked, and is not one that the scheduler has forgotten."""
+    old = Queue((), NOW - 8)
+    runs, ended = jobs_of([agent("s1", 0, NOW + 1), agent("s1", 1, NOW + 1, ended=True)], old)
+    assert (runs.state, ended.over) == (JobState.RUNNING, True)
+    forgotten, _ = jobs_of([agent("s1", 0, NOW + 1)], Queue((), NOW + 60))
+    assert forgotten.state is JobState.UNKNOWN
+
+
 def test_accounting_of_another_job_of_the_same_number() -> None:
     old = f"100|100_0|COMPLETED|0:0|n|{NOW - 9999}|{NOW - 9999}|{NOW - 9000}|5|None||debug|acc|p-demo"
     other = f"100|100_0|COMPLETED|0:0|n|{NOW}|{NOW}|{NOW}|5|None||debug|acc|something else"

@@ -6,6 +6,7 @@ import os
 from typing import List
 
 STUDIES = ".windlass"  # in a project's root: where its studies' folders are, unless there is a scratch
+ELSEWHERE = "elsewhere"  # in there: a list of other places that this project's studies were put
 _PROJECT_MARKS = (".git", "pyproject.toml", STUDIES)
 
 

@@ -219,3 +219,32 @@ def test_a_full_shared_folder(bare: tuple[Project, Cluster, Path]) -> None:
         assert [(file["path"], file["bytes"]) for file in files] == [("out/1/big", 12 << 20)]
     finally:
         subprocess.run(["umount", "-l", str(shared)], check=False)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts a small disk: only root may")
+def test_no_room_and_a_local_folder_that_goes_with_the_job(cluster_project: Project, slurm: Cluster) -> None:
+    """The site's own folder is removed at the end: whose outputs were not kept is not done, and is executed again."""
+    project = cluster_project
+    shared = project.folder / "shared"
+    shared.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "windlass", str(shared)], check=True)
+    try:
+        project.write(
+            "make.py", "import sys, time\ntime.sleep(0.5)\nopen(f'r-{sys.argv[1]}', 'wb').write(b'x' * 900000)\n"
+        )
+        project.write(
+            "study.yaml",
+            f"command: {sys.executable} make.py {{n}}\nparameters: {{n: {list(range(8))}}}\noutputs: ['r-{{n}}']\n"
+            "slots: 2\nneeds: {time: 10m}\nslurm: {agents: 1}\nfolder: shared\n",
+        )
+        project.run("run", "--wait", code=1)
+        counts = project.counts()
+        kept = len(project.json("outputs", "--json"))
+        assert counts["done"] == kept < 8 and counts.get("failed", 0) == 0, (counts, kept)
+        subprocess.run(["mount", "-o", "remount,size=40m", str(shared)], check=True)
+        project.run("run", "--wait")
+        assert project.counts() == {"done": 8}
+        assert {file["path"] for file in project.json("outputs", "--json")} == {f"r-{number}" for number in range(8)}
+    finally:
+        wait_for(lambda: not slurm.run("squeue", "-h").strip())
+        subprocess.run(["umount", "--lazy", str(shared)], check=True)

@@ -143,6 +143,8 @@ class Loop:
             # What a trial said before it ended is read before its end is recorded.
             self._read_messages()
             runner.finish_ended()
+            if runner.keeper is not None and runner.keeper.full:
+                self._disk_full(DiskFull("the study's outputs"))
         now = time.monotonic()
         if self._limits.is_near(now) and self._mode in (Mode.RUN, Mode.DRAIN):
             self._end_is_near(self._limits.deadline or now)

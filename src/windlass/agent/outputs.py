@@ -17,10 +17,12 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 from windlass.agent.child import Trial
 from windlass.agent.config import AgentConfig
 from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, copy_large
+from windlass.journal.write import is_full
 from windlass.paths import StudyPaths
 
 SMALL_BYTES = 4 << 20  # files up to this size go into the agent's archive
 LEFT_BEHIND_BYTES = 100 << 20
+MARK = ".windlass-job"  # in a local folder that we made: whose it is
 TOLD, UNSAFE, MANIFEST = ".windlass-outputs.json", ".windlass-unsafe", ".windlass-manifest"
 _AT_ONCE_BYTES = 64 << 20  # a trial with more is left to a thread, so that no slot waits for it
 _SYNC_S = 1.0
@@ -120,6 +122,7 @@ class _Keeping:
         self.done = False
         self.lost: List[str] = []  # paths that could not be kept
         self.why = ""
+        self.full = False  # for want of room
         self.note = f"outputs: nothing matched {', '.join(missing)}" if missing else ""
 
 
@@ -137,6 +140,7 @@ class OutputKeeper:
         Whoever stands in for an agent that is gone gives `rest`, what that copy was at the beginning.
         """
         self.notes: List[str] = []  # about the agent as a whole
+        self.full = False  # something could not be kept for want of room
         self._finder = finder
         self._paths = paths
         self._name = agent
@@ -188,9 +192,19 @@ class OutputKeeper:
                 self._leave_to_thread(keeping)
         return keeping.done
 
-    def note(self, number: int) -> str:
-        """What is to be said of an attempt whose outputs are settled; it is forgotten here."""
-        return self._keeping.pop(number).note
+    def settle(self, number: int) -> Tuple[str, bool]:
+        """What is to be said of an attempt whose outputs are settled, and whether they are lost with the job.
+
+        It is forgotten here.
+        """
+        keeping = self._keeping.pop(number)
+        self.full = self.full or keeping.full
+        return keeping.note, self._will_vanish(keeping)
+
+    def _will_vanish(self, keeping: _Keeping) -> bool:
+        """The site's own folder goes with the job; one of ours stays for as long as there is something in it."""
+        ours = os.path.exists(os.path.join(self._local, MARK))
+        return bool(self._local) and not ours and any(path.startswith(self._local + "/") for path in keeping.lost)
 
     def salvage(self, trial: Trial, when: float) -> str:
         """Keep what a trial of a dead agent left. Returns what went wrong."""
@@ -225,6 +239,7 @@ class OutputKeeper:
                     continue  # a temporary file that was renamed or removed meanwhile
                 keeping.lost.append(path)
                 keeping.why = keeping.why or (error.strerror or str(error))
+                keeping.full = keeping.full or is_full(error)
         self._sync_now_and_then(keeping)
         if keeping.lost:
             keeping.note = self._tell_lost(keeping)
@@ -271,9 +286,12 @@ class OutputKeeper:
                     file.write(f"{keeping.trial.number}\n")
             except OSError:
                 pass  # the folder stays in any case: nothing in it is known to be safe
+        where = f"still on {os.uname().nodename}"
+        if self._will_vanish(keeping):
+            where = "the trial has to be executed again"
         first = keeping.lost[0]
         more = f" and {len(keeping.lost) - 1} more" if len(keeping.lost) > 1 else ""
-        return f"outputs: {first}{more} could not be kept: {keeping.why}; still on {os.uname().nodename}"
+        return f"outputs: {first}{more} could not be kept: {keeping.why}; {where}"
 
     def close(self, when: Optional[float] = None) -> bool:
         """Keep what else trials wrote in the agent's copy of the project. Returns whether all of it is safe."""

@@ -410,7 +410,10 @@ class Runner:
             if self.keeper is None:
                 self._finish(attempt)
             elif self.keeper.safe(attempt.attempt, attempt.trial, attempt.variables):
-                attempt.note = self.keeper.note(attempt.attempt) or attempt.note
+                note, lost = self.keeper.settle(attempt.attempt)
+                attempt.note = note or attempt.note
+                if lost:
+                    attempt.cause = attempt.cause or Cause.STOPPED  # done is who has something to show for it
                 self._finish(attempt)
                 self.free.append(attempt.slot)  # only now: the next trial there may write files of the same names
             else:

@@ -21,7 +21,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 from windlass.agent.child import Trial
-from windlass.agent.outputs import MANIFEST, TOLD, UNSAFE, Finder, OutputKeeper
+from windlass.agent.outputs import MANIFEST, MARK, TOLD, UNSAFE, Finder, OutputKeeper
 from windlass.claims.alive import identity, is_alive, same_kernel
 from windlass.claims.strays import AGENT_VARIABLE, end_strays, find_strays
 from windlass.journal.kept import read_kept
@@ -32,7 +32,6 @@ from windlass.slurm.gone import Gone, job_gone
 from windlass.slurm.queue import Queue, read_queue
 from windlass.trialfile import TrialFile
 
-MARK = ".windlass-job"
 _EMPTY_S = 86400.0  # an empty folder without a mark, of somebody who was killed while making it
 
 

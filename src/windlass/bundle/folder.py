@@ -24,7 +24,7 @@ from windlass.claims.register import Register, RegisterFile
 from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import Plan, Trial
-from windlass.paths import STUDIES, StudyPaths
+from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
 from windlass.trialfile import TrialFile, append_trials, id_number
 
 PLAN_VERSION = 1
@@ -58,6 +58,7 @@ def prepare_folder(
         for folder in paths.folders():
             os.makedirs(folder, exist_ok=True)
         _ignore_for_git(plan)
+        _remember_place(plan)
         register_file = RegisterFile(paths.claims, who)
         with Turn(register_file, paths.folder):
             return _prepare(plan, trials, finished, register_file, paths, sample)
@@ -233,6 +234,25 @@ def _ignore_for_git(plan: Plan) -> None:
     if os.path.basename(root) == STUDIES and not os.path.exists(marker):
         with open(marker, "w", encoding="ascii") as file:
             file.write("*\n")
+
+
+def _remember_place(plan: Plan) -> None:
+    """A study that the user put somewhere else is found again from its project, where that can be written to."""
+    root, home = os.path.dirname(plan.folder), os.path.join(plan.study.project_dir, STUDIES)
+    path = os.path.join(home, ELSEWHERE)
+    if root == home or plan.settings["folder"].value is None:
+        return
+    try:
+        os.makedirs(home, exist_ok=True)
+        with open(path, "a+", encoding="utf-8", errors="surrogateescape") as file:
+            file.seek(0)
+            if root not in file.read().splitlines():
+                file.write(root + "\n")
+        if not os.path.exists(os.path.join(home, ".gitignore")):
+            with open(os.path.join(home, ".gitignore"), "w", encoding="ascii") as file:
+                file.write("*\n")
+    except OSError:
+        pass
 
 
 class Turn:

@@ -120,7 +120,8 @@ def yes_option(function: Function) -> Function:
 
 
 def find_study(name: str | None, folder: str | None) -> StudyPaths:
-    return locate_study(name, study_roots(folder, os.getcwd(), os.environ.get("SCRATCH")))
+    start = os.path.dirname(os.path.abspath(name)) if name is not None and os.path.isfile(name) else os.getcwd()
+    return locate_study(name, study_roots(folder, start, os.environ.get("SCRATCH")))
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -59,7 +59,8 @@ def command(
     chosen = options["on"]
     asked = read_request(ctx.meta["words"], options)
     plan = asked.plan
-    warn(asked.study.warnings)
+    if not quiet:
+        warn(asked.study.warnings)
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
     reporter = StreamReporter(quiet)
@@ -88,9 +89,11 @@ def command(
 
 def _submit(asked: Asked, reporter: StreamReporter, sample: int | None) -> tuple[StudyPaths, Submitted]:
     assert asked.cluster is not None
-    warn(check_slurm_plan(asked.plan, asked.cluster))
+    warnings = check_slurm_plan(asked.plan, asked.cluster)
     if passed_at(asked.study) is None:
-        warn(["this command at this commit has not passed `windlass check` here"])
+        warnings.append("this command at this commit has not passed `windlass check` here")
+    for warning in warnings:
+        reporter.say(f"warning: {warning}")
     prepare_environment(asked.plan, asked.cluster.internet, reporter.say)
     return submit_plan(asked.plan, reporter, sample)
 

@@ -117,7 +117,7 @@ def view_jobs(
             if row is not None and is_ours(row, submission):
                 assert queue is not None
                 job = _from_row(submission, array, task, row)
-                if agent_record is not None and job.state is JobState.WAITING and agent_record.start > queue.asked:
+                if job.state is JobState.WAITING and _began_since(agent_record, queue):
                     # It waited when the queue was asked, and has begun since.
                     job = replace(_from_journal(submission, array, task, agent_record), state=JobState.RUNNING)
                 yield _with_ending(_with_agent(job, agent_record), record)
@@ -126,8 +126,16 @@ def view_jobs(
             elif agent_record is None and queue is not None and queue.asked <= submission.time:
                 # The queue's last answer is older than the submission and cannot know it.
                 yield JobView(submission.id, array, task, state=JobState.WAITING, reason=JUST_SUBMITTED)
+            elif queue is not None and _began_since(agent_record, queue) and not (agent_record and agent_record.ended):
+                job = replace(_from_journal(submission, array, task, agent_record), state=JobState.RUNNING)
+                yield _with_agent(job, agent_record)
             else:
                 yield _with_agent(_from_journal(submission, array, task, agent_record), agent_record)
+
+
+def _began_since(agent: AgentRecord | None, queue: Queue) -> bool:
+    """Whether an agent is younger than the queue's answer, which cannot know that it runs."""
+    return agent is not None and agent.start > queue.asked
 
 
 def _row_of(queue: Queue | None, array: int | None, task: int, *, began: bool) -> QueueRow | None:

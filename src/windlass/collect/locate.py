@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Sequence
 
 from windlass.errors import input_error
 from windlass.ids import slug
-from windlass.paths import STUDIES, StudyPaths, find_project
+from windlass.paths import ELSEWHERE, STUDIES, StudyPaths, find_project
 
 
 def study_roots(folder: str | None, start: str, scratch: str | None) -> list[str]:
@@ -17,7 +18,16 @@ def study_roots(folder: str | None, start: str, scratch: str | None) -> list[str
         return [os.path.abspath(os.path.expanduser(folder))]
     project = find_project(start)
     roots = [os.path.join(scratch, slug(os.path.basename(project)))] if scratch else []
-    return [*roots, os.path.join(project, STUDIES)]
+    return list(dict.fromkeys([*roots, os.path.join(project, STUDIES), *read_elsewhere(project)]))
+
+
+def read_elsewhere(project: str) -> list[str]:
+    """Where else this project's studies have been put, by `folder:` or `--folder`."""
+    try:
+        with open(os.path.join(project, STUDIES, ELSEWHERE), encoding="utf-8", errors="surrogateescape") as file:
+            return [line for line in file.read().splitlines() if line]
+    except OSError:
+        return []
 
 
 def is_study_folder(path: str) -> bool:
@@ -55,6 +65,11 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
     if name is not None and is_study_folder(name):
         return StudyPaths(name)
     studies = list_studies(roots)
+    if name is not None and os.path.isfile(name):
+        source = os.path.abspath(name)
+        studies_of_file = [path for path in studies if _source_of(path) == source]
+        if studies_of_file:
+            return StudyPaths(studies_of_file[0])
     if name is None:
         if studies:
             return StudyPaths(studies[0])
@@ -67,6 +82,15 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
     close = difflib.get_close_matches(name, names, 1) or names[:5]
     hint = f"there are: {', '.join(close)}" if close else "windlass run study.yaml"
     raise input_error(f"there is no study named {name!r} in {', '.join(roots)}", hint)
+
+
+def _source_of(folder: str) -> str:
+    """The study file that a study was last made from."""
+    try:
+        with open(StudyPaths(folder).plan, encoding="utf-8") as file:
+            return str(json.load(file).get("source", ""))
+    except (OSError, ValueError):
+        return ""
 
 
 def _name_of_file(name: str) -> str:

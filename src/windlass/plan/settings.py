@@ -59,13 +59,22 @@ def _memory(value: Any) -> int:
 
 
 def _time(value: Any) -> float:
-    return parse_slurm_time_s(str(value))
+    time_s = parse_slurm_time_s(str(value))
+    if time_s <= 0:
+        raise ValueError(f"more than no time is wanted, not {value}")
+    return time_s
 
 
 def _positive(value: Any) -> int:
     if _count(value) < 1:
         raise ValueError(f"1 or more is wanted, not {value}")
     return _count(value)
+
+
+def _cores(value: Any) -> float:
+    if _amount(value) <= 0:
+        raise ValueError(f"more than 0 is wanted, not {value}")
+    return _amount(value)
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -87,8 +96,8 @@ def _options(value: Any) -> dict[str, Any]:
 
 
 SETTINGS: tuple[Known, ...] = (
-    Known("slots", "slots", _count, None, "trials at a time on one machine"),
-    Known("cpus", "cpus", _amount, None, "cores one trial needs"),
+    Known("slots", "slots", _positive, None, "trials at a time on one machine"),
+    Known("cpus", "cpus", _cores, None, "cores one trial needs"),
     Known("memory", "memory_mb", _memory, None, "memory one trial needs"),
     Known("gpus", "gpus", _amount, None, "GPUs one trial needs; a fraction shares one"),
     Known("gpu_memory", "gpu_memory_mb", _memory, None, "GPU memory one trial needs"),

@@ -167,7 +167,10 @@ def check_duration(value: Any) -> float:
 
 def check_time_with_unit(value: Any) -> float:
     """A duration that must say its unit: Slurm would read a plain number as minutes."""
-    return _with_unit(value, parse_duration_s, DURATION_FORMS, "60m")
+    time_s = _with_unit(value, parse_duration_s, DURATION_FORMS, "60m")
+    if time_s <= 0:
+        raise wrong(f"this must be more than no time, not {value}", "for example 60m")
+    return time_s
 
 
 def check_memory(value: Any) -> int:
