@@ -73,12 +73,16 @@ def command(ctx: click.Context, /, after: str | None, **options: Any) -> int:
         if os.path.exists(folder):
             raise input_error(f"{folder} is there already", "remove it, or name another --folder")
         rehearsal = Rehearsal(_small_plan(asked.plan, folder), after_s)
-        good = True
+        findings = []
         for finding in rehearsal.perform():
             click.echo(finding.render())
-            good = good and finding.ok is not False
-    click.echo("it goes on where it was" if good else "an interruption would lose work; see above")
-    return 0 if good else 1
+            findings.append(finding.ok)
+    if False in findings:
+        click.echo("an interruption would lose work; see above")
+        return 1
+    unsure = "no work was seen to be lost; what could not be known is said above"
+    click.echo(unsure if None in findings else "it goes on where it was")
+    return 0
 
 
 def _small_plan(plan: Plan, folder: str) -> Plan:
