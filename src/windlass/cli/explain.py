@@ -75,6 +75,8 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     lines.append(f"  {verdict}")
     if view.jobs is not None and rs.contains(register.todo, number) and not any(alive.values()):
         lines += [f"    {line}" for line in render_wait(view.jobs)]
+    if rs.contains(register.todo, number):
+        lines += [f"    {reason}" for reason in _not_ready(view)]
     if stories and (stories[-1].end or {}).get("cause") not in (None, "done"):
         tail = last_lines(OutputReader(paths, stories[-1].agent).read(number, stories[-1].attempt), 10)
         lines += ["  its last words:", *("    " + line for line in tail.decode("utf-8", "replace").splitlines())]
@@ -87,6 +89,12 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
         "verdict": verdict,
         "lines": lines,
     }
+
+
+def _not_ready(view: StudyView) -> list[str]:
+    """Why the last agents took nothing at all."""
+    last = [agent.record for agent in view.agents if not agent.alive][-3:]
+    return list(dict.fromkeys(f"on {one.host}: {one.reason}" for one in last if one.reason.startswith("not ready")))
 
 
 def _verdict(register: Register, number: int, view: StudyView, ends: list[dict[str, Any] | None]) -> str:

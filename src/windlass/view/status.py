@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from windlass.collect.reconcile import StudyView
-from windlass.states import State
+from windlass.states import Cause, State
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
 from windlass.view.progress import render_duration
 
@@ -57,8 +57,12 @@ def _counts(view: StudyView) -> str:
     return "   ".join(f"{state.value} {view.counts[state.value]}" for state in _ORDER if view.counts[state.value])
 
 
+_REMEDIES = {Cause.JOB_TIME.value: "a longer `needs: {time: …}`, or `checkpoint:` to go on where they were"}
+
+
 def _causes(view: StudyView) -> list[str]:
-    return [f"  {count} × {cause}" for cause, count in view.causes.items()]
+    remedies = {cause: f" ({remedy})" for cause, remedy in _REMEDIES.items()}
+    return [f"  {count} × {cause}{remedies.get(cause, '')}" for cause, count in view.causes.items()]
 
 
 def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -> str:
