@@ -83,7 +83,7 @@ def test_commands_are_filled_in() -> None:
     trials = list(iterate_trials(STUDY))
     assert trials[0].stages == (
         ("train", ("python", "train.py", "--lr", "1e-3", "--opt=adam", "--lr", "1e-3", "--opt", "adam", "--seed", "1")),
-        ("report", ("python report.py 1",)),
+        ("report", ("/bin/sh", "-c", "python report.py 1")),
     )
     assert dict(trials[2].settings) == {"lr": 0.001, "opt": "sgd ü", "momentum": 0.9, "seed": 1}
     assert count_trials(STUDY) == len(trials) == 8

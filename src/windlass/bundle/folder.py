@@ -58,7 +58,6 @@ def prepare_folder(
         for folder in paths.folders():
             os.makedirs(folder, exist_ok=True)
         _ignore_for_git(plan)
-        _remember_place(plan)
         register_file = RegisterFile(paths.claims, who)
         with Turn(register_file, paths.folder):
             return _prepare(plan, trials, finished, register_file, paths, sample)
@@ -236,7 +235,7 @@ def _ignore_for_git(plan: Plan) -> None:
             file.write("*\n")
 
 
-def _remember_place(plan: Plan) -> None:
+def remember_place(plan: Plan) -> None:
     """A study that the user put somewhere else is found again from its project, where that can be written to."""
     root, home = os.path.dirname(plan.folder), os.path.join(plan.study.project_dir, STUDIES)
     path = os.path.join(home, ELSEWHERE)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from windlass.bundle.environment import prepare_environment
+from windlass.bundle.folder import Prepared, remember_place
 from windlass.check.record import passed_at
 from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
 from windlass.cli.report import StreamReporter
@@ -17,7 +18,7 @@ from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
 from windlass.flow import Outcome, check_slurm_plan, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
-from windlass.model import Submitted
+from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
 from windlass.view.plan import render_submitted
 from windlass.view.status import render_end, view_to_json
@@ -63,7 +64,7 @@ def command(
         warn(asked.study.warnings)
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
-    reporter = StreamReporter(quiet)
+    reporter = _RunReporter(quiet)
     log = _LazyJoblog(joblog, plan.folder) if joblog else None
     try:
         if asked.cluster is None:
@@ -104,6 +105,14 @@ def show_submitted(paths: StudyPaths, submitted: Submitted, as_json: bool, repor
         print(json.dumps({**said, "present": submitted.present}, indent=2))
     else:
         reporter.say(render_submitted(submitted))
+
+
+class _RunReporter(StreamReporter):
+    """Shows a run, and lets its study be found again wherever it was put."""
+
+    def prepared(self, plan: Plan, prepared: Prepared) -> None:
+        remember_place(plan)
+        super().prepared(plan, prepared)
 
 
 class _LazyJoblog:
