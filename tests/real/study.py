@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -98,8 +97,3 @@ def _quoted(path: Path) -> str:
 
 def calls_made(calls: Path) -> int:
     return len(calls.read_text().splitlines()) if calls.exists() else 0
-
-
-def wait_quietly(seconds: float) -> None:
-    """For what can only be shown by its absence."""
-    time.sleep(seconds)

@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windlass.launch._shell import Answer, ask
@@ -63,11 +62,6 @@ def send_array(script: str, submission: str, patience_s: float) -> Sent:
 def try_array(script: str, patience_s: float) -> Answer:
     """What Slurm says to the script without taking it."""
     return ask(["sbatch", "--test-only"], patience_s, script, _own_environment())
-
-
-def cancel_jobs(jobs: Sequence[str], more: Sequence[str] = ()) -> Answer:
-    """End these jobs (or tasks, as 12_3) and no others."""
-    return ask(["scancel", *more, *jobs], 60.0)
 
 
 def sentence_of(answer: Answer) -> str:
