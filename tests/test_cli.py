@@ -266,3 +266,18 @@ def test_a_study_that_was_put_elsewhere_is_found(project: Project) -> None:
         assert project.json("status", "--json", *words)["folder"] == folder, words
     project.folder = project.folder.parent
     assert project.json("status", "--json", str(Path(folder).parent.parent / "deep/study.yaml"))["folder"] == folder
+
+
+def test_data_on_the_command_line(project: Project) -> None:
+    """As the documents' submitter has it: several paths in one word, or the option several times."""
+    for name in ("one", "two", "three three"):
+        project.write(f"datasets/{name}/file", name)
+    words = ["run", "-d", "datasets/one datasets/two", "--data", "'datasets/three three'", "--param", "n=[1]", "--"]
+    project.run(*words, "sh", "-c", "find -L $SLURM_TMPDIR/datasets -type f -exec cat {} +; true {n}")
+    found = project.run("logs", "0").stdout
+    assert len(found) == len("one" + "two" + "three three") and all(
+        name in found for name in ("one", "two", "three three")
+    )
+    for bad in ("/etc", "../elsewhere", "datasets/none"):
+        done = project.run("run", "-d", bad, "--param", "n=[1]", "--", "true", "{n}", code=2)
+        assert bad in done.stderr

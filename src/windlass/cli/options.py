@@ -45,6 +45,9 @@ def study_options(function: Function) -> Function:
         click.option("--metric", metavar="NAME[:GOAL]", help="The metric to judge by, e.g. loss or return:maximize."),
         click.option("-e", "--name", "--exp-name", "name", help="The study's name; names its folder."),
         click.option("-C", "--configs", help="A study file, as an option."),
+        click.option(
+            "-d", "--data", multiple=True, metavar="PATHS", help="Data that trials read, on the node's own disk."
+        ),
         *setting_options(),
     ]
     for option in reversed(options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 from windlass.cli.options import SETTING_WORDS
 from windlass.errors import InputError, input_error
 from windlass.flow import make_plan, make_slurm_plan
-from windlass.model import Plan, Study
+from windlass.model import Data, Plan, Study
 from windlass.plan.refuse import find_local_problems
 from windlass.site.cluster import Cluster
 from windlass.site.discover import fetch_cluster, slurm_answers
@@ -43,6 +44,9 @@ def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
     if words and file:
         raise input_error("either a study file or a command after --, not both", "leave one of them out")
     study = study_from_command(words, overrides) if words else load_study(file or _default_file(), overrides)
+    if options["data"]:
+        paths = [path for words_of_one in options["data"] for path in shlex.split(words_of_one)]
+        study = replace(study, data=tuple(Data(path) for path in paths))
     flags = {word: options[word] for word in SETTING_WORDS}
     flags["options"] = flags["options"] or None
     return _plan(study, flags, options["on"], options["site"], options.get("here", True))
