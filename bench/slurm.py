@@ -51,7 +51,7 @@ assert sorted(job.result() for job in jobs) == list(range(int(sys.argv[2])))
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with a cluster, and the environment of a user who works there."""
+    """A project's folder, a cluster beside it, and the environment of a user who works there."""
 
     folder: Path
     cluster: Cluster
@@ -69,7 +69,7 @@ class Place:
         """When each Slurm program was called since this was asked last."""
         calls = {}
         for name in PROGRAMS:
-            path = self.folder / "calls" / name
+            path = self.folder.parent / "calls" / name
             if path.exists():
                 calls[name] = sorted(float(line) for line in path.read_text().splitlines())
                 path.unlink()
@@ -77,7 +77,7 @@ class Place:
 
     def forget(self) -> None:
         """What was learnt of the cluster is asked for again, and calls made so far do not count."""
-        shutil.rmtree(self.folder / "cache")
+        shutil.rmtree(self.folder.parent / "cache")
         self.take_calls()
 
     def wait_until_idle(self) -> None:
@@ -95,7 +95,8 @@ def place() -> Iterator[Place]:
     try:
         cluster.start()
         guard = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
-        yield Place(folder, cluster, make_environment(folder, cluster))
+        (folder / "project").mkdir()
+        yield Place(folder / "project", cluster, make_environment(folder, cluster))
     finally:
         cluster.stop()
         if guard is not None:
