@@ -20,6 +20,7 @@ from .config import NODES, Layout, render_accounts, render_files, render_slurm_c
 from .machine import (
     PACKAGES,
     ClusterError,
+    DatabaseLost,
     NodesApartRefused,
     PortTaken,
     check_nodes_apart,
@@ -129,7 +130,7 @@ class Cluster:
             try:
                 self._start_once(data)
                 return
-            except PortTaken:
+            except (PortTaken, DatabaseLost):
                 self.stop()
                 if attempt == 4:
                     raise
@@ -316,6 +317,8 @@ class Cluster:
             if not process.alive or time.monotonic() > deadline:
                 text = "".join(path.read_text(errors="replace") for path in self.home.glob(f"log/*{name}*"))
                 kind = PortTaken if "ddress already in use" in text else ClusterError
+                if "Lost connection to server" in text:
+                    kind = DatabaseLost
                 raise kind(f"{name} {'is too slow' if process.alive else 'ended'}:\n{text[-3000:]}")
             time.sleep(0.01)
 

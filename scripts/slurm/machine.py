@@ -49,6 +49,10 @@ class NodesApartRefused(ClusterError):
     """This user may not make namespaces."""
 
 
+class DatabaseLost(ClusterError):
+    """MariaDB died while it was being started, which it does now and then: another try is worth it."""
+
+
 class PortTaken(ClusterError):
     """Somebody else took a port in the meantime."""
 

@@ -11,8 +11,21 @@ from pathlib import Path
 import pytest
 from scripts.slurm import Cluster
 
-from tests.conftest import Project, processes_with, wait_for
+from tests.conftest import Project, wait_for
 from tests.real.study import calls_made, check_witnesses, queue_states, wait_until_idle, witness_study, wrap
+
+
+def clients_in(folder: Path) -> list[str]:
+    """Processes of the command line that work in this folder."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0") if process.name.isdigit() else []
+            if b"windlass" in words and os.readlink(process / "cwd") == str(folder):
+                found.append(process.name)
+        except OSError:
+            continue
+    return found
 
 
 def submit(project: Project, *words: str) -> dict[str, object]:
@@ -30,7 +43,7 @@ def test_a_study_from_run_to_results(cluster_project: Project, slurm: Cluster) -
     )
     done = project.run("run")
     assert "Slurm answers" in done.stderr and "submitted 1 agent(s)" in done.stderr
-    assert processes_with(f"WINDLASS_FOLDER={project.folder}/.windlass/x") == []
+    assert clients_in(project.folder) == [], "nothing of ours stays alive here"
     wait_until_idle(slurm)
     assert project.counts() == {"done": 7, "failed": 1}
     job = project.json("status", "--json")["jobs"]["jobs"][0]
@@ -175,6 +188,7 @@ def test_wait_follows_to_the_end_and_ctrl_c_leaves_the_jobs(cluster_project: Pro
     project = cluster_project
     records = witness_study(project, 4, 2, "slots: 2\nneeds: {time: 20m}\n")
     client = project.start("run", "--wait")
+    wait_for(lambda: clients_in(project.folder))
     wait_for(lambda: any(path.suffix == ".lock" for path in records.iterdir()))
     client.send_signal(signal.SIGINT)
     _, said = client.communicate(timeout=60)
