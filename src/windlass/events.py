@@ -3,16 +3,21 @@
 Every line is one JSON object with ``e`` (kind) and ``t`` (Unix time, seconds). The first line of a file is its header
 (``agent`` or ``client``) and carries ``v``, the version of the format.
 
-agent   {e,t,v,id,host,machine,boot,pid,began,slots[,job]}
-                               an agent is there; `boot`, `pid` and `began` name the process; `job` is {id, array, task,
+agent   {e,t,v,id,host,machine,boot,pid,began,slots,cpus,gpus[,job]}
+                               an agent is there; `boot`, `pid` and `began` name the process; `cpus` and `gpus` say how
+                               many it may use; `job` is {id, array, task,
                                restart, node, sub} where it is in a job of Slurm's: `id` its own number, `array` and
                                `task` what squeue shows as array_task (task null outside arrays), `sub` the submission
 client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote this file
 start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
-end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,from,note}
+end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,from,use,note}
                                it ended; `m` maps a metric to [last, min, max, count], `from` is the checkpoint it
-                               went on from; absent keys are unknown
-beat    {e,t,live}             the agent is alive; `live` maps trial `i` to {step, m} for attempts under way
+                               went on from; absent keys are unknown. `use` is what it used, where it was looked at:
+                               {mem_mb, mem_src, gpu_mb, gpu_src, gpu_pct, cores, first_s, rate, steps, read_mb,
+                               written_mb, k}: peaks of its whole tree, `gpu_pct` and `cores` on average, `first_s` to
+                               its first step, `rate` steps a second, `k` trials on its device at a time
+beat    {e,t,live}             the agent is alive; `live` maps trial `i` to {step, m, p, mem, gpu, pct} for attempts
+                               under way: `p` is [step, of how many, seconds left], `mem` and `gpu` are MB now
 note    {e,t,text[,i]}         something worth telling the user
 bye     {e,t,reason}           the agent ended in order
 cancel  {e,t,r}                the user cancelled the trials of the ranges `r` ([first, last+1] pairs)

@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Optional
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.companions import Companions, companion_main, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
+from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.loop import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Loop
@@ -131,7 +132,7 @@ class Agent:
 
     def _header(self) -> Dict[str, Any]:
         header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
-        header["slots"] = self._slots
+        header.update(slots=self._slots, cpus=len(os.sched_getaffinity(0)), gpus=len(self._config.gpus))
         if self._job is not None:
             header["job"] = self._job
         return header
@@ -161,7 +162,8 @@ class Agent:
         if config.warm_mode != "off":
             warming = Warming(config, env, paths.agent, paths.warm, self._note)
         limits = Limits(config, self._job is not None, os.environ)
-        runner = Runner(config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits)
+        gauges = Gauges(config, self._id)
+        runner = Runner(config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges)
         return Loop(
             self._id,
             runner,

@@ -45,9 +45,9 @@ class Attempt:
     """A trial under way in a slot."""
 
     __slots__ = (
-        "attempt", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "kill_at", "launched",
-        "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "trial", "variables",
-        "warm", "warned", "word",
+        "attempt", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge", "kill_at",
+        "launched", "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "trial",
+        "variables", "warm", "warned", "word",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -68,6 +68,7 @@ class Attempt:
         self.book = NO_METRICS  # a book of its own is made for the first metric
         self.curve: Optional[Curve] = None
         self.variables: Dict[bytes, bytes] = {}  # environment of its own
+        self.gauge: Any = None  # an AttemptGauge, once there is something to measure
         self.status = 0
         self.rss_mb = 0.0
         self.cpu_s = 0.0

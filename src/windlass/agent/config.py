@@ -49,6 +49,10 @@ class AgentConfig:
         self.stop_signal: str = plan.get("stop_signal", "TERM")
         self.again_code: Optional[int] = plan.get("again_code")
         self.local_scratch: Optional[str] = plan.get("local_scratch")
+        progress = plan.get("progress") or {}
+        self.progress_pattern: Optional[str] = progress.get("pattern")
+        self.progress_steps: Any = progress.get("steps")  # a number, or {name} of a setting
+        self.pack: Optional[Dict[str, Any]] = plan.get("pack")
         self.warm_mode: str = plan["warm"]["mode"]
         self.warm_modules: List[str] = plan["warm"]["modules"]
 

@@ -7,24 +7,30 @@ from typing import Callable, Dict, Optional
 
 from windlass.agent.child import NO_METRICS, Attempt
 from windlass.agent.config import AgentConfig
-from windlass.agent.metrics import Curve, MetricBook, MetricsFile, OutputPatterns
+from windlass.agent.gauge import Gauges
+from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, OutputPatterns
 
 
 class Listener:
     """Books and curves of the attempts of one agent."""
 
-    def __init__(self, config: AgentConfig, curves: MetricsFile, diverged: Callable[[Attempt], None]) -> None:
+    def __init__(
+        self, config: AgentConfig, curves: MetricsFile, gauges: Gauges, diverged: Callable[[Attempt], None]
+    ) -> None:
         self._config = config
+        self._gauges = gauges
         self._curves = curves
         self._patterns = OutputPatterns(config.metrics)
         self._diverged = diverged  # what to do about an attempt whose metric is no number any more
 
-    def line_reader(self, attempt: Attempt) -> Optional[Callable[[bytes], None]]:
-        """What reads each line that an attempt prints; None where nothing is looked for."""
+    def line_reader(self, attempt: Attempt) -> Callable[[bytes], None]:
+        """What reads each line that an attempt prints."""
+        progress = self._gauges.of(attempt).read
         if not self._patterns:
-            return None
+            return progress
 
         def read(line: bytes) -> None:
+            progress(line)
             found, step = self._patterns.read(line)
             fresh = {
                 name: value
@@ -36,8 +42,11 @@ class Listener:
 
         return read
 
-    def take_logged(self, attempt: Attempt, when: float, step: Optional[float], values: Dict[str, float]) -> None:
+    def take_logged(self, attempt: Attempt, message: Message) -> None:
         """What windlass.log has sent."""
+        _, _, when, step, values, of = message
+        if step is not None:
+            self._gauges.of(attempt).tell(attempt.started + when - attempt.started_wall, step, of)
         _book(attempt).logged = True
         self._record(attempt, when, step, values)
 

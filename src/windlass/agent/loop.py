@@ -90,6 +90,7 @@ class Loop:
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, lambda *_: None)  # the wake-up pipe carries the number
         self._guard = start_guard(self._agent, self._runtime_folder)
+        self._runner.gauges.open()
         for descriptor in (self._wake, self._fifo, self._launcher):
             if descriptor is not None:
                 self._poller.register(descriptor, select.EPOLLIN)
@@ -157,6 +158,7 @@ class Loop:
         if not runner.attempts and (self._mode is not Mode.RUN or not self._may_continue()):
             return False
         now = time.monotonic()
+        runner.gauges.look(now)
         self._flush(now)
         for descriptor, _ in self._poller.poll(self._patience_s(now)):
             self._handle(descriptor)
@@ -169,7 +171,7 @@ class Loop:
             until = min(until, self._limits.near_at)
         if self._runner.ended:
             until = min(until, now + _TOLD_S / 4)
-        for when in (self._runner.check_limits(now), self._runner.watch(now)):
+        for when in (self._runner.check_limits(now), self._runner.pipes.watch(now), self._runner.gauges.due()):
             if when is not None and when < until:
                 until = when
         if self._mode is Mode.RUN and self._runner.free:
@@ -255,8 +257,8 @@ class Loop:
     def _handle(self, descriptor: int) -> None:
         if descriptor == self._wake:
             self._read_signals()
-        elif self._runner.owns(descriptor):
-            self._runner.read_pipe(descriptor)
+        elif self._runner.pipes.owns(descriptor):
+            self._runner.pipes.read(descriptor)
         elif descriptor == self._fifo:
             self._read_messages()
         elif descriptor == self._launcher:

@@ -119,7 +119,8 @@ class MetricsFile:
             self._file.close()
 
 
-Message = Tuple[int, int, float, Optional[float], Dict[str, float]]
+# Trial, attempt, when, step, metrics, steps in all.
+Message = Tuple[int, int, float, Optional[float], Dict[str, float], Optional[float]]
 
 
 class MessageReader:
@@ -133,8 +134,10 @@ class MessageReader:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             try:
-                number, attempt, when, step, values = json.loads(line)
-                message = (int(number), int(attempt), float(when), step, {str(k): float(v) for k, v in values.items()})
+                number, attempt, when, step, values, *of = json.loads(line)
+                numbers = {str(name): float(value) for name, value in values.items()}
+                total = None if not of or of[0] is None else float(of[0])
+                message = (int(number), int(attempt), float(when), step, numbers, total)
             except (ValueError, TypeError, AttributeError):
                 continue  # not from windlass.log
             self._deliver(message)

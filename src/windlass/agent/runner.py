@@ -7,8 +7,7 @@ import os
 import select
 import signal
 import time
-from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import (
@@ -23,23 +22,23 @@ from windlass.agent.child import (
     trial_variables,
 )
 from windlass.agent.config import AgentConfig, Slot
+from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits, Notice, wall_of
 from windlass.agent.listen import Listener
 from windlass.agent.metrics import Message, MetricsFile
-from windlass.agent.output import OutputLog, Stream
+from windlass.agent.output import OutputLog
 from windlass.agent.outputs import OutputKeeper
+from windlass.agent.pipes import Pipes
 from windlass.agent.record import render_end
 from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
 from windlass.claims.alive import process_began
 from windlass.claims.strays import end_strays
-from windlass.journal.pieces import OURS, STDERR, STDOUT
+from windlass.journal.pieces import OURS
 from windlass.journal.write import JournalWriter
 from windlass.paths import StudyPaths
 from windlass.states import NEVER_RETRIED, STATE_OF, Cause, State
 
-_READ_BYTES = 1 << 16
-_WATCH_AFTER_S = 0.005
 _LEFTOVER_GRACE_S = 2.0
 
 
@@ -58,11 +57,12 @@ class Runner:
         warming: Optional[Warming],
         runtime_folder: str,
         limits: Limits,
+        gauges: Gauges,
     ) -> None:
         self._config = config
+        self.gauges = gauges
         self._paths = paths
         self._journal = journal
-        self._poller = poller
         self._notice = Notice(runtime_folder)
         self._word = int(getattr(signal, f"SIG{config.stop_signal}"))
         told_by = {"WINDLASS_STOP_SIGNAL": str(self._word), **self._notice.variables()}
@@ -77,15 +77,14 @@ class Runner:
         self.attempts: Dict[int, Attempt] = {}  # attempt number → attempt
         self.ended: List[Attempt] = []  # reaped, but not yet recorded
         self._by_pid: Dict[int, Attempt] = {}
-        self._by_pipe: Dict[int, Attempt] = {}
         self._timed: Set[Attempt] = set()
-        self._unwatched: Deque[Tuple[float, Attempt, int]] = deque()
         self._leftovers: Dict[int, float] = {}  # process group whose leader is gone → when it is killed
         self._spawner = Spawner(self._env)
         self._filled_in = [(name, value) for name, value in config.env.items() if "{" in value]
         self.output = OutputLog(paths.output_of(agent), paths.output_index_of(agent))
         self.curves = MetricsFile(paths.metrics_of(agent))
-        self._listener = Listener(config, self.curves, lambda attempt: self.stop(attempt, Cause.DIVERGED))
+        self._listener = Listener(config, self.curves, gauges, lambda attempt: self.stop(attempt, Cause.DIVERGED))
+        self.pipes = Pipes(poller, self.output, self._listener, config.output_limit_bytes)
         self.keeper = OutputKeeper.of(config, paths, agent, base_env)
         self._count = 0
         self.finished = 0
@@ -158,11 +157,7 @@ class Runner:
             words = self._checkpoints.fill_in(attempt.trial, attempt.stage, words, attempt.checkpoint)
         if attempt.trial.node_words:
             words = fill_in(words, self._env, self._arguments_file(attempt, words))
-        out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        err_read, err_write = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(out_read, False)
-        os.set_blocking(err_read, False)
-        attempt.ends = {out_read: STDOUT, err_read: STDERR}
+        out_write, err_write = self.pipes.open(attempt)
         try:
             attempt.warm = self.warming is not None and self._launch_warm(attempt, words, out_write, err_write)
             if not attempt.warm:
@@ -174,7 +169,9 @@ class Runner:
         os.close(out_write)
         os.close(err_write)
         if problem is None:
-            self._unwatched.append((time.monotonic() + _WATCH_AFTER_S, attempt, attempt.stage))
+            self.pipes.expect(attempt)
+            if not attempt.warm:
+                self.gauges.begin(attempt)
             return
         code, text = explain_start_error(problem, words)
         self._say(attempt, text)
@@ -202,73 +199,13 @@ class Runner:
         data = text.encode("utf-8", "replace") + b"\n"
         self.output.add(data, attempt.trial.number, attempt.attempt, OURS, time.time())
 
-    # -- reading
-
-    def watch(self, now: float) -> Optional[float]:
-        """Begin to listen to attempts that have lived for a moment; returns when there will be more of them.
-
-        Most of the cost of a trial that ends at once would otherwise be listening to it: its output is read anyway
-        when it has ended.
-        """
-        while self._unwatched and self._unwatched[0][0] <= now:
-            _, attempt, stage = self._unwatched.popleft()
-            # Its pipes may be others by now: those of a later stage, or of a start that had to be made again.
-            for pipe in attempt.ends if attempt.stage == stage else ():
-                if pipe not in self._by_pipe:
-                    self._by_pipe[pipe] = attempt
-                    self._poller.register(pipe, select.EPOLLIN)
-        return self._unwatched[0][0] if self._unwatched else None
-
-    def owns(self, descriptor: int) -> bool:
-        return descriptor in self._by_pipe
-
-    def read_pipe(self, pipe: int) -> None:
-        attempt = self._by_pipe.get(pipe)
-        if attempt is None:
-            return
-        try:
-            data = os.read(pipe, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if data:
-            self._stream(attempt, attempt.ends[pipe]).feed(data, time.time())
-        else:
-            del attempt.ends[pipe]
-            self._close_pipe(pipe)
-
-    def _stream(self, attempt: Attempt, kind: int) -> Stream:
-        """Made for the first byte: most trials have nothing to say on one of the two."""
-        stream = attempt.streams.get(kind)
-        if stream is None:
-            reader = self._listener.line_reader(attempt)
-            limit = self._config.output_limit_bytes
-            stream = Stream(self.output, attempt.trial.number, attempt.attempt, kind, limit, reader)
-            attempt.streams[kind] = stream
-        return stream
-
-    def _close_pipe(self, pipe: int) -> None:
-        self._by_pipe.pop(pipe, None)
-        os.close(pipe)  # which also takes it out of the poller
-
-    def _drain_pipes(self, attempt: Attempt) -> bool:
-        """Read all that is there. True when something else still holds a pipe open."""
-        held = False
-        for pipe, kind in attempt.ends.items():
-            try:
-                while data := os.read(pipe, _READ_BYTES):
-                    self._stream(attempt, kind).feed(data, time.time())
-            except BlockingIOError:
-                held = True
-            self._close_pipe(pipe)
-        attempt.ends = {}
-        return held
+    # -- hearing
 
     def deliver(self, message: Message) -> None:
         """A message of windlass.log has come."""
-        number, attempt_number, when, step, values = message
-        attempt = self.attempts.get(attempt_number)
-        if attempt is not None and attempt.trial.number == number:
-            self._listener.take_logged(attempt, when, step, values)
+        attempt = self.attempts.get(message[1])
+        if attempt is not None and attempt.trial.number == message[0]:
+            self._listener.take_logged(attempt, message)
 
     # -- ending
 
@@ -342,6 +279,7 @@ class Runner:
         attempt = self.attempts.get(token)
         if attempt is not None:
             attempt.pid = pid
+            self.gauges.begin(attempt)
             if attempt.word:
                 attempt.send(attempt.word)
 
@@ -357,7 +295,7 @@ class Runner:
             attempt.send(signal.SIGKILL)
             while attempt.pid and process_began(attempt.pid) is not None:
                 time.sleep(0.005)
-            self._drain_pipes(attempt)
+            self.pipes.drain(attempt)
             attempt.pid = 0
         return waiting
 
@@ -392,12 +330,13 @@ class Runner:
             self._launch_stage(attempt)
             return
         self._timed.discard(attempt)
+        self.gauges.end(attempt)
         self.ended.append(attempt)
         if self.keeper is None:
             self.free.append(attempt.slot)
 
     def _close_stage(self, attempt: Attempt) -> None:
-        if self._drain_pipes(attempt) and attempt.pid not in self._leftovers:
+        if self.pipes.drain(attempt) and attempt.pid not in self._leftovers:
             # Somebody outside the process group still holds the pipe: a process that went its own way.
             end_strays("WINDLASS_TRIAL", attempt.trial.id)
         attempt.pid = 0
@@ -460,12 +399,15 @@ class Runner:
             self.failed += 1
 
     def live(self) -> Dict[str, Any]:
-        """Metrics of the attempts under way, for the beat."""
-        return {
-            str(attempt.trial.number): {"step": attempt.book.step, "m": attempt.book.to_json()}
-            for attempt in self.attempts.values()
-            if attempt.book.values
-        }
+        """Metrics, progress and use of the attempts under way, for the beat."""
+        said: Dict[str, Any] = {}
+        for attempt in self.attempts.values():
+            one: Dict[str, Any] = attempt.gauge.live() if attempt.gauge is not None else {}
+            if attempt.book.values:
+                one.update(step=attempt.book.step, m=attempt.book.to_json())
+            if one:
+                said[str(attempt.trial.number)] = one
+        return said
 
     def close(self) -> None:
         for group in self._leftovers:

@@ -12,18 +12,25 @@ _pipe: Optional[int] = None
 _pipe_of = ("", 0)  # path and process it was opened in: a forked child may have closed what it inherited
 
 
-def log(values: Optional[Mapping[str, Any]] = None, step: Optional[float] = None, **metrics: Any) -> None:
-    """Record metrics, for example ``windlass.log(step=10, loss=0.3)``.
+def log(
+    values: Optional[Mapping[str, Any]] = None,
+    step: Optional[float] = None,
+    of: Optional[float] = None,
+    **metrics: Any,
+) -> None:
+    """Record metrics, for example ``windlass.log(step=10, of=2000, loss=0.3)``.
 
-    Outside a trial it does nothing. It may be called from any number of threads and processes of a trial. Values are
-    numbers or anything ``float()`` takes, such as a tensor with one element.
+    `of` says how many steps there will be: then the time left is known. Outside a trial it does nothing. It may be
+    called from any number of threads and processes of a trial. Values are numbers or anything ``float()`` takes, such
+    as a tensor with one element.
     """
     path = os.environ.get("WINDLASS_METRICS")
     if not path:
         return
     merged: Dict[str, Any] = {**(values or {}), **metrics}
     numbers = {name: _number(name, value) for name, value in merged.items()}
-    for message in _messages(numbers, None if step is None else _number("step", step)):
+    total = None if of is None else _number("of", of)
+    for message in _messages(numbers, None if step is None else _number("step", step), total):
         _send(path, message)
 
 
@@ -34,20 +41,21 @@ def _number(name: str, value: Any) -> float:
         raise TypeError(f"windlass.log: {name} must be a number, not {type(value).__name__}") from None
 
 
-def _messages(numbers: Dict[str, float], step: Optional[float]) -> List[bytes]:
+def _messages(numbers: Dict[str, float], step: Optional[float], of: Optional[float]) -> List[bytes]:
     """One line, or several where one would not be delivered whole."""
     trial = int(os.environ.get("WINDLASS_TRIAL_NUMBER", "0"))
     attempt = int(os.environ.get("WINDLASS_ATTEMPT", "0"))
     # NaN and Infinity stay as Python's json writes them: only our own agent reads this.
-    line = json.dumps([trial, attempt, time.time(), step, numbers], separators=(",", ":")).encode() + b"\n"
+    parts: List[Any] = [trial, attempt, time.time(), step, numbers] + ([] if of is None else [of])
+    line = json.dumps(parts, separators=(",", ":")).encode() + b"\n"
     if len(line) <= _MESSAGE_BYTES:
         return [line]
     if len(numbers) == 1:
         raise ValueError("windlass.log: the name of a metric is too long")
     names = list(numbers)
     half = len(names) // 2
-    parts = (names[:half], names[half:])
-    return [message for part in parts for message in _messages({name: numbers[name] for name in part}, step)]
+    halves = (names[:half], names[half:])
+    return [message for part in halves for message in _messages({name: numbers[name] for name in part}, step, of)]
 
 
 def _send(path: str, message: bytes) -> None:

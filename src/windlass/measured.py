@@ -1,0 +1,128 @@
+"""What `windlass measure` found: the shape of measured.json in a study's folder. Frozen values; they touch nothing.
+
+The node writes it as plain JSON (agent/survey.py); everybody else reads it through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+MEASURED_VERSION = 1
+PLAIN, MPS = "plain", "mps"
+Mode = Literal["plain", "mps"]
+Span = tuple[float, float, float]  # low, middle, high
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One trial, alone on its device. None: could not be found out."""
+
+    trial: str  # its id
+    settings: Mapping[str, Any]
+    variant: tuple[Any, ...] = ()  # values of the study's `variants`
+    ran_s: float = 0.0
+    ended: bool = False  # it ran to its end
+    cause: str = ""  # how, where it was not us who ended it
+    levelled: bool = False  # neither memory still grew
+    growing_mb_per_min: float | None = None  # of the memory that did
+    gpu_growing_mb_per_min: float | None = None
+    gpu_mb: float | None = None  # peak of the process tree, as the driver counts it
+    gpu_source: str | None = None  # process or device
+    framework_mb: float | None = None  # what the framework has reserved of it
+    gpu_percent: float | None = None
+    memory_mb: float = 0.0
+    memory_source: str = ""
+    cgroup_mb: float | None = None  # peak of the whole job
+    cores: float | None = None
+    read_mb: float = 0.0
+    written_mb: float = 0.0
+    disk_read_mb: float = 0.0
+    disk_written_mb: float = 0.0
+    shared_files: tuple[str, ...] = ()  # kinds of shared file systems on which it had files open
+    first_step_s: float | None = None
+    startup_s: float | None = None  # what of it the steps do not explain
+    step_s: Span | None = None
+    steps: float | None = None  # in all
+    time_s: Span | None = None  # of one whole trial
+    bound_by: str = ""  # in words
+    says: tuple[str, ...] = ()  # warnings, in words
+
+
+@dataclass(frozen=True)
+class Round:
+    """k trials side by side on one device (or, without GPUs, on the node)."""
+
+    mode: Mode
+    k: int
+    rate: float | None = None  # steps a second of all together; without steps, trials a second
+    slowest: float | None = None  # of the slowest of them
+    startup_s: float | None = None
+    trial_s: float | None = None  # one whole trial in this company
+    trials_per_h: float | None = None
+    gpu_mb: float | None = None  # the device, all together
+    memory_mb: float | None = None
+    cores: float | None = None
+    gpu_percent: float | None = None
+    note: str = ""  # why it is worth nothing, where it is
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How many share a device best."""
+
+    k: int
+    mode: Mode
+    because: str
+    slowdown: float = 1.0  # of one trial in this company against alone
+    gain: float = 1.0  # trials an hour against one at a time
+    trials_per_h: float | None = None
+    trial_s: float | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredDevice:
+    name: str  # NVIDIA H200
+    memory_mb: int
+    kind: Literal["gpu", "mig", "shard"] = "gpu"
+    type: str = ""  # the scheduler's name for it, where it was asked for by one
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All of measured.json."""
+
+    when: float
+    digest: str  # of the command and what is fixed: another digest, another measurement
+    host: str
+    cores: int  # that the trials could use
+    memory_mb: int
+    device: MeasuredDevice | None = None
+    variants: tuple[str, ...] = ()  # names of settings
+    probes: tuple[Probe, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    choice: Choice | None = None
+    took_s: float = 0.0
+    warnings: tuple[str, ...] = ()
+    seen: Mapping[str, Any] = field(default_factory=dict)  # what the framework says of itself and its devices
+
+
+_Value = TypeVar("_Value")
+
+
+def parse_measurement(data: Mapping[str, Any]) -> Measurement:
+    """measured.json as a value. Keys that a later version may have added are left out. Raises ValueError."""
+    if data.get("version") != MEASURED_VERSION:
+        raise ValueError(f"measured.json is of version {data.get('version')}, this Windlass reads {MEASURED_VERSION}")
+    probes = tuple(_make(Probe, probe) for probe in data.get("probes", ()))
+    rounds = tuple(_make(Round, one) for one in data.get("rounds", ()))
+    choice = _make(Choice, data["choice"]) if data.get("choice") else None
+    device = _make(MeasuredDevice, data["device"]) if data.get("device") else None
+    return _make(Measurement, {**data, "probes": probes, "rounds": rounds, "choice": choice, "device": device})
+
+
+def _make(kind: type[_Value], data: Mapping[str, Any]) -> _Value:
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    tupled = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in names}
+    return kind(**tupled)
