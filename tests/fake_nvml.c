@@ -7,8 +7,14 @@
    FAKE_USED_MB                        memory in use on the first GPU
    FAKE_PROCESSES                      "device/pid/MB/percent ..."; MB of -1: the driver does not say
    FAKE_CLIENTS                        the same for processes under MPS
+   FAKE_FOLDER                         a folder in which processes say what they take: a file named by the process with
+                                       "MB percent device client", the last three at will; read at every call
+   FAKE_TOTAL_MB                       memory of each whole GPU (81920)
+   FAKE_SLICED                         the number of the GPU that is cut into slices (1); -1: none
    FAKE_STRIDE                         bytes from one process to the next (24)
    NO_V3, NO_V2, NO_MEMORY_V2, NO_MPS  (when compiled) an older driver */
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,9 +91,65 @@ int nvmlDeviceGetName(Device *device, char *text, unsigned int size)
     return OK;
 }
 
-static unsigned long long total_mb(Device *device) { return device->slice >= 0 ? 10240 : 81920; }
+static int is_sliced(Device *device) { return device->number == number_of("FAKE_SLICED", 1); }
+
+static int wanted(Device *device, int number)
+{
+    /* "1" is the sliced GPU as a whole, "10" and "11" are its slices. */
+    if (device->slice >= 0) return number == 10 + device->slice;
+    return number == device->number || (is_sliced(device) && number >= 10);
+}
+
+/* "device/pid/MB/percent ..." of a variable, and of the folder's files that are of its kind. */
+static const char *entries_of(const char *variable)
+{
+    static char text[1 << 16];
+    const char *given = getenv(variable), *folder = getenv("FAKE_FOLDER");
+    size_t length = (size_t)snprintf(text, sizeof text, "%s", given ? given : "");
+    DIR *open = folder ? opendir(folder) : NULL;
+    for (struct dirent *entry; open && (entry = readdir(open)) && length < sizeof text - 100;) {
+        char path[4096], kind[16] = "";
+        long pid = atol(entry->d_name), mb = 0;
+        int percent = 0, device = 0;
+        if (pid <= 0 || strchr(entry->d_name, '.') || kill((pid_t)pid, 0)) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (!file) continue;
+        int found = fscanf(file, "%ld %d %d %15s", &mb, &percent, &device, kind);
+        fclose(file);
+        if (found < 1 || (strcmp(kind, "client") == 0) != (strcmp(variable, "FAKE_CLIENTS") == 0)) continue;
+        length += (size_t)snprintf(text + length, 100, "%s%d/%ld/%ld/%d", length ? " " : "", device, pid, mb, percent);
+    }
+    if (open) closedir(open);
+    return text;
+}
+
+/* What the processes of one kind on a device take together: MB, or percent. */
+static long sum_of(const char *variable, Device *device, int of_memory)
+{
+    long sum = 0;
+    for (const char *text = entries_of(variable); *text; text = strchr(text, ' ') ? strchr(text, ' ') + 1 : "") {
+        int number, percent;
+        long pid, mb;
+        if (sscanf(text, "%d/%ld/%ld/%d", &number, &pid, &mb, &percent) != 4 || !wanted(device, number)) continue;
+        sum += of_memory ? (mb > 0 ? mb : 0) : percent;
+    }
+    return sum;
+}
+
+static long sum_of_all(Device *device, int of_memory)
+{
+    return sum_of("FAKE_PROCESSES", device, of_memory) + sum_of("FAKE_CLIENTS", device, of_memory);
+}
+
+static unsigned long long total_mb(Device *device)
+{
+    return device->slice >= 0 ? 10240 : (unsigned long long)number_of("FAKE_TOTAL_MB", 81920);
+}
+
 static unsigned long long used_mb(Device *device)
 {
+    if (getenv("FAKE_FOLDER")) return (unsigned long long)(number_of("FAKE_USED_MB", 0) + sum_of_all(device, 1));
     if (device->slice >= 0) return 1000 + 500 * (unsigned)device->slice;
     return device->number == 0 ? (unsigned long long)number_of("FAKE_USED_MB", 3000) : 2500;
 }
@@ -114,15 +176,19 @@ int nvmlDeviceGetMemoryInfo(Device *device, nvmlMemory_t *memory)
 
 int nvmlDeviceGetUtilizationRates(Device *device, nvmlUtilization_t *rates)
 {
-    if (device->number == 1) return NOT_SUPPORTED;
+    if (is_sliced(device)) return NOT_SUPPORTED;
     *rates = (nvmlUtilization_t){87, 23};
+    if (getenv("FAKE_FOLDER")) {
+        long percent = sum_of_all(device, 0);
+        *rates = (nvmlUtilization_t){percent > 100 ? 100 : (unsigned)percent, 0};
+    }
     return OK;
 }
 
 int nvmlDeviceGetMigMode(Device *device, unsigned int *current, unsigned int *pending)
 {
     if (device->number > 1) return NOT_SUPPORTED; /* an older GPU */
-    *current = *pending = device->number == 1;
+    *current = *pending = is_sliced(device);
     return OK;
 }
 
@@ -138,20 +204,13 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned int index, Devi
 
 int nvmlDeviceGetGpuInstanceId(Device *device, unsigned int *id) { *id = 7 + (unsigned)device->slice; return OK; }
 
-static int wanted(Device *device, int number)
-{
-    /* "1" is the sliced GPU as a whole, "10" and "11" are its slices. */
-    if (device->slice >= 0) return number == 10 + device->slice;
-    return number == device->number || (device->number == 1 && number >= 10);
-}
-
 static int list(const char *name, Device *device, unsigned int *count, char *entries, size_t stride)
 {
-    const char *text = getenv(name);
+    const char *text = entries_of(name);
     unsigned int found = 0, room = *count;
     int code = (int)number_of("FAKE_LIST", OK);
     if (code && (device->slice >= 0 || code != NOT_SUPPORTED)) return code;
-    for (; text && *text; text = strchr(text, ' ') ? strchr(text, ' ') + 1 : "") {
+    for (; *text; text = strchr(text, ' ') ? strchr(text, ' ') + 1 : "") {
         int number, percent;
         long pid, mb;
         if (sscanf(text, "%d/%ld/%ld/%d", &number, &pid, &mb, &percent) != 4 || !wanted(device, number)) continue;
@@ -180,10 +239,10 @@ int nvmlDeviceGetComputeRunningProcesses(Device *d, unsigned int *n, void *p) { 
 
 int nvmlDeviceGetProcessUtilization(Device *device, nvmlProcessUtilizationSample_t *samples, unsigned int *count, unsigned long long since)
 {
-    const char *text = getenv("FAKE_PROCESSES");
+    const char *text = entries_of("FAKE_PROCESSES");
     unsigned int found = 0;
-    if (device->number == 1) return NOT_SUPPORTED;
-    for (; text && *text; text = strchr(text, ' ') ? strchr(text, ' ') + 1 : "") {
+    if (is_sliced(device)) return NOT_SUPPORTED;
+    for (; *text; text = strchr(text, ' ') ? strchr(text, ' ') + 1 : "") {
         int number, percent;
         long pid, mb;
         if (sscanf(text, "%d/%ld/%ld/%d", &number, &pid, &mb, &percent) != 4 || !wanted(device, number)) continue;

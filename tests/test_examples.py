@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ STUDIES = {
     "wandb-sweep/sweep.yaml": 15,
     "task-file/tasks.txt": 3,
     "packing/study.yaml": 100,
+    "rl-packing/study.yaml": 64,
     "chain/study.yaml": 10,
     "advanced/study.yaml": 30,
     "neural-ode/study.yaml": 30,
@@ -32,8 +34,8 @@ STUDIES = {
 
 
 NO_STUDIES = ("pyproject.toml", "requirements.txt")
-# The first has several stages and needs data, the second the packages of its environment.
-STARTED_ELSEWHERE = ("advanced/study.yaml", "neural-ode/study.yaml")
+# The first has several stages and needs data, the others packages that need not be here.
+STARTED_ELSEWHERE = ("advanced/study.yaml", "neural-ode/study.yaml", "rl-packing/study.yaml")
 
 
 def python(*words: str, folder: Path = QUICKSTART) -> subprocess.CompletedProcess[str]:
@@ -153,6 +155,24 @@ class TestPacking:
             ended = python(*words.split(), folder=packing)
             errors[lr, hidden] = float(re.findall(r"error ([\d.]+)", ended.stdout)[-1])
         assert errors[0.3, 16] < 0.03 < errors[0.01, 16] < errors[0.01, 2]
+
+
+class TestRlPacking:
+    def test_what_is_measured_is_what_the_script_logs(self) -> None:
+        assert load_study(str(EXAMPLES / "rl-packing/study.yaml")).metric == Metric("ret", "maximize")
+        script = (EXAMPLES / "rl-packing/train.py").read_text(encoding="utf-8")
+        assert "windlass.log(step=step, of=options.steps, ret=" in script
+
+    @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+    def test_both_learn_to_balance_and_too_large_a_step_does_not(self) -> None:
+        returns = {}
+        for algo, lr, steps in (("ppo", 0.01, 1280), ("a2c", 0.001, 2048), ("a2c", 0.01, 2048)):
+            words = f"train.py --algo {algo} --lr {lr} --steps {steps} --seed 1"
+            ended = python(*words.split(), folder=EXAMPLES / "rl-packing")
+            assert ended.returncode == 0, ended.stderr
+            returns[algo, lr] = [float(number) for number in re.findall(r"return ([\d.]+)", ended.stdout)]
+        assert returns["ppo", 0.01][0] < 60 and max(returns["ppo", 0.01]) > 300
+        assert max(returns["a2c", 0.001]) > 200 and max(returns["a2c", 0.01]) < 60
 
 
 class TestAdvanced:

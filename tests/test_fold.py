@@ -167,6 +167,8 @@ def test_an_event_of_a_kind_yet_to_come_is_passed_over() -> None:
 numbers = st.integers(0, 3)
 times = st.integers(0, 12).map(float)  # few, so that writers meet at the same moment
 metric_maps = st.dictionaries(st.sampled_from(["loss", "acc"]), st.just([1.0, 0.5, 2.0, 3]), max_size=2)
+use_maps = st.dictionaries(st.sampled_from(["mem_mb", "k", "later"]), st.sampled_from([1, 2.5, "x"]), max_size=2)
+progress = st.sampled_from([None, [1, 2, 3.5], [1, None, None], "damage"])
 ranges = st.lists(st.tuples(numbers, numbers).map(list), max_size=2)
 events = st.one_of(
     st.fixed_dictionaries({"e": st.just("start"), "t": times, "i": numbers, "n": numbers}),
@@ -179,6 +181,7 @@ events = st.one_of(
             "cause": st.sampled_from(["done", "failed", "stopped", "cancelled"]),
             "dur": times,
             "m": metric_maps,
+            "use": use_maps,
         }
     ),
     st.fixed_dictionaries({"e": st.just("again"), "t": times, "i": numbers, "n": numbers}),
@@ -188,7 +191,9 @@ events = st.one_of(
             "e": st.just("beat"),
             "t": times,
             "live": st.dictionaries(
-                numbers.map(str), st.fixed_dictionaries({"step": numbers, "m": metric_maps}), max_size=3
+                numbers.map(str),
+                st.fixed_dictionaries({"step": numbers, "m": metric_maps, "p": progress, "mem": times}),
+                max_size=3,
             ),
         }
     ),

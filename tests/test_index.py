@@ -22,6 +22,7 @@ from tests.test_fold import Event, fold, journals
 from windlass.collect import absorb, cache
 from windlass.collect import index as index_module
 from windlass.collect.index import StudyIndex
+from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError, InputError
 from windlass.journal.read import JournalVersionError
 from windlass.paths import StudyPaths
@@ -147,7 +148,7 @@ def test_twenty_thousand_trials(study: StudyPaths) -> None:
         assert index.counts(20_000) == {**dict.fromkeys(State, 0), **counts}
         assert index.causes(20_000) == {"failed": 4}
         assert [record.number for record in index.running()] == [19_990]
-        assert index.mean_duration_s() == pytest.approx(0.5)
+        assert index.durations() == Durations(19_990, pytest.approx(0.5), 0.5, 0.5)
         assert [record.exit_code for record in index.records(states=(State.FAILED,))] == [3] * 4
         assert [record.number for record in index.records([5, 19_999, 3, 19_994])] == [3, 5, 19_994]
         assert index.record(19_999) is None
@@ -381,7 +382,7 @@ while True:
     assert sum(counts.values()) == 6000 and min(counts.values()) >= 0, counts
     if counts[State.DONE] == 6000:
         break
-print(sum(1 for _ in index.records()), index.mean_duration_s(), index.cache_path, len(index.notes()))
+print(sum(1 for _ in index.records()), index.durations().mean_s, index.cache_path, len(index.notes()))
 """
 
 

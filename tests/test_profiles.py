@@ -65,7 +65,7 @@ def test_the_alliance(name: str) -> None:
 
 def test_facts_of_single_sites() -> None:
     cedar, plai, rwth = (make_cluster(read_profile(name)) for name in ("cedar", "plai", "rwth"))
-    assert cedar.gpu("p100") == GpuType("p100", 0, 4, 12 * 1024, 6, 32000)
+    assert cedar.gpu("p100") == GpuType("p100", 0, 4, 12 * 1024, 6, 32000, 1.0)
     assert cedar.said == {"gpu_type": "v100l"} and cedar.max_time_s == 28 * 86400 and not cedar.submit_from_home
     assert plai.account_rule == "never" and not plai.typed_gpus and plai.throttle == 10
     assert plai.local_scratch == "/scratch-ssd/$USER" and plai.scratch == "/ubc/cs/research/plai-scratch/$USER"

@@ -21,6 +21,7 @@ from windlass.collect.groups import GroupRow
 from windlass.collect.index import StudyIndex
 from windlass.collect.reconcile import split_lost, study_view
 from windlass.collect.results import best_rows, group_rows, result_rows
+from windlass.collect.timeleft import Durations
 from windlass.errors import InputError
 from windlass.ids import trial_id
 from windlass.journal.fold import AgentRecord, TrialRecord
@@ -215,7 +216,10 @@ def test_trials_of_agents_that_are_no_more_are_interrupted() -> None:
     ]
 
 
-def view_of(alive: dict[str, bool | None], mean_duration_s: float | None = 10.0) -> Any:
+SIX_DONE = Durations(6, 10.0, 10.0, 10.0)
+
+
+def view_of(alive: dict[str, bool | None], done: Durations = SIX_DONE) -> Any:
     return study_view(
         name="s",
         folder="/s",
@@ -225,7 +229,7 @@ def view_of(alive: dict[str, bool | None], mean_duration_s: float | None = 10.0)
         running=[running(0, "a"), running(1, "a"), running(2, "b")],
         agents=[AgentRecord("a", slots=4), AgentRecord("b", slots=8), AgentRecord("c", slots=9, ended=True)],
         alive=alive,
-        mean_duration_s=mean_duration_s,
+        done=done,
     )
 
 
@@ -239,9 +243,9 @@ def test_a_view_counts_what_is_so() -> None:
         ("b", False, 0),
         ("c", False, 0),
     ]
-    assert view.eta_s == pytest.approx((10 + 2 + 1) * 10.0 / 4)
+    assert view.eta_s == pytest.approx(40.0)  # thirteen trials in four slots
     assert view_of({"a": None, "b": False}).eta_s is None
-    assert view_of({"a": True}, mean_duration_s=None).eta_s is None
+    assert view_of({"a": True}, Durations()).eta_s is None
 
 
 ROWS: list[dict[str, Any]] = [

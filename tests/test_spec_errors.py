@@ -258,3 +258,61 @@ def test_bad_task_files(tmp_path: Path) -> None:
     text = problems(tmp_path, "python a.py\n", overrides, name="tasks.txt")
     assert "--param: a file of commands has no parameters to search" in text
     assert "--seeds: no line uses the seed" in text
+
+
+SHARING = """\
+command: python train.py --algo {algo} --epochs {epochs}
+parameters: {algo: [dqn, ppo], epochs: [10]}
+variants: [alg, colour]
+progress:
+  pattern: 'epoch (\\d+)'
+  steps: '{epoch}'
+pack:
+  most: 0
+  prefer: speed
+  headroom: 20
+  mps: maybe
+  safety: 0.5
+  least: 1
+"""
+
+SHARING_RENDERED = """\
+study.yaml:3:12: variants: 'alg' is no parameter of this study
+  hint: did you mean algo?
+study.yaml:3:17: variants: 'colour' is no parameter of this study
+  hint: its parameters are algo, epochs
+study.yaml:5:12: progress: the pattern has no group `step`, so that nobody knows which number to read
+  hint: progress: 'step (?P<step>\\d+)/(?P<total>\\d+)'
+study.yaml:8:9: pack.most: this must be 1 or more, not 0
+study.yaml:9:11: pack.prefer: 'speed' is not one of throughput, latency
+  hint: use throughput
+study.yaml:10:13: pack.headroom: this must be next (the next whole GB), 20% or 1GB, not a number
+  hint: headroom: 1GB
+study.yaml:11:8: pack.mps: 'maybe' is not one of auto, on, off
+study.yaml:12:11: pack.safety: this must be 1 or more, not 0.5: jobs would end before their trials
+  hint: safety: 1.3
+study.yaml:13:3: pack has no key 'least'
+  hint: the keys are most, prefer, headroom, mps, safety"""
+
+
+def test_sharing_and_progress(tmp_path: Path) -> None:
+    assert problems(tmp_path, SHARING) == SHARING_RENDERED
+
+
+@pytest.mark.parametrize(
+    "value,word",
+    [
+        ("'step ('", "not a regular expression"),
+        ("3", "not a number"),
+        ("[a]", "not a list"),
+        ("{steps: 0}", "more than 0"),
+        ("{steps: true}", "more than 0"),
+        ("{steps: many}", "neither a number"),
+        ("{steps: '{a}{b}'}", "neither a number"),
+        ("{steps: '{epoch}'}", "'epoch' is no parameter of this study"),
+        ("{step: 3}", "progress has no key 'step'"),
+    ],
+)
+def test_progress_that_tells_nothing(tmp_path: Path, value: str, word: str) -> None:
+    text = problems(tmp_path, f"{HEAD}parameters: {{epochs: [1, 2]}}\nprogress: {value}\n")
+    assert word in text and "study.yaml:3:" in text and "hint: " in text

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from windlass.model import Metric, MetricPattern, Needs, Study, Warm, Written
+from windlass.model import Metric, MetricPattern, Needs, ProgressSpec, Study, Warm, Written
 from windlass.search import count_trials, iterate_trials
 from windlass.spec import Overrides, find_study_file, load_study, render_study_reference, study_from_command
-from windlass.spec.schema import NeedsKeys, StudyKeys
+from windlass.spec.schema import NeedsKeys, PackKeys, StudyKeys
 
 HEAD = "command: python train.py {args}\n"
 NOTHING = Overrides()
@@ -318,6 +318,35 @@ def test_a_parameter_of_the_command_line_may_be_any_form() -> None:
     assert commands(study)[0] == ("x", "--a", "1", "--b", "", "--c", "None", "--d", "text")
 
 
+# -- sharing and progress
+
+
+def test_how_trials_share_a_gpu(tmp_path: Path) -> None:
+    study = load(
+        tmp_path,
+        HEAD + "parameters: {algo: [dqn, ppo], epochs: 10}\nseeds: 4\nvariants: [algo, seed]\n"
+        "pack: {most: 8, prefer: latency, headroom: 0.5GB, mps: on, safety: 1.5}\n",
+    )
+    assert study.variants == ("algo", "seed")
+    pack = {"most": 8, "prefer": "latency", "headroom": "512MB", "mps": "on", "safety": 1.5}
+    assert {key: study.said[key] for key in pack} == pack
+    assert load(tmp_path, HEAD + "parameters: {algo: [1]}\nvariants: algo\n").variants == ("algo",)
+    plain = load(tmp_path, HEAD)
+    assert (plain.variants, plain.progress) == ((), None) and not set(pack) & set(plain.said)
+
+
+@pytest.mark.parametrize(
+    "text,expected",
+    [
+        (r"progress: 'step (?P<step>\d+)/(?P<total>\d+)'", ProgressSpec(r"step (?P<step>\d+)/(?P<total>\d+)")),
+        (r"progress: {pattern: 'e(?P<step>\d+)', steps: 2000}", ProgressSpec(r"e(?P<step>\d+)", 2000)),
+        ("progress: {steps: '{epochs}'}", ProgressSpec(None, "{epochs}")),
+    ],
+)
+def test_progress(tmp_path: Path, text: str, expected: ProgressSpec) -> None:
+    assert load(tmp_path, f"{HEAD}parameters: {{epochs: [10, 20]}}\n{text}\n").progress == expected
+
+
 # -- places
 
 
@@ -360,7 +389,7 @@ def test_text_survives_the_file(tmp_path: Path, values: list[str]) -> None:
 
 def test_the_reference_has_every_key_with_an_example_that_parses() -> None:
     page = render_study_reference()
-    for fields in (StudyKeys.model_fields, NeedsKeys.model_fields):
+    for fields in (StudyKeys.model_fields, NeedsKeys.model_fields, PackKeys.model_fields):
         for name, field in fields.items():
             extra: Any = field.json_schema_extra
             assert f"### `{name}`\n" in page

@@ -53,6 +53,12 @@ class AgentError(WindlassError):
     exit_code = 1
 
 
+class RehearsalError(WindlassError):
+    """The rehearsal has shown that the request does not fit. Nothing but the rehearsal was submitted."""
+
+    exit_code = 1
+
+
 def input_error(message: str, hint: str = "") -> InputError:
     """An InputError of one problem that stands in no file."""
     return InputError([Problem(message, hint)])

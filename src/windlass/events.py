@@ -18,6 +18,13 @@ end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,from,use
                                its first step, `rate` steps a second, `k` trials on its device at a time
 beat    {e,t,live}             the agent is alive; `live` maps trial `i` to {step, m, p, mem, gpu, pct} for attempts
                                under way: `p` is [step, of how many, seconds left], `mem` and `gpu` are MB now
+level   {e,t,trials,slots,since_s,mem_mb,mem_peak_mb,most_mb,gpu_mb,gpu_total_mb,levelled,growing_mb_per_min,
+         gpu_growing_mb_per_min,left_s,trial_s,last}
+                               an agent that rehearses tells every few seconds what `trials` of `slots` take together,
+                               itself included: `mem_mb` now, `mem_peak_mb` at most so far, `most_mb` that it could have
+                               there; `gpu_mb` is the peak of the device with the least room, of `gpu_total_mb`; null:
+                               not known, or not growing. `left_s` is of the trial with most left, `trial_s` low, middle
+                               and high of the whole of it. With `last` the agent has stopped looking
 note    {e,t,text[,i]}         something worth telling the user
 bye     {e,t,reason}           the agent ended in order
 cancel  {e,t,r}                the user cancelled the trials of the ranges `r` ([first, last+1] pairs)

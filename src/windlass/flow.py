@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from windlass.bundle.data import find_small_files, pack_data
@@ -21,12 +22,17 @@ from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import find_lost
 from windlass.collect.submissions import read_submissions
+from windlass.collect.usage import read_usage
 from windlass.errors import AgentError, FolderError, InputError
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
 from windlass.launch.control import send_cancel
-from windlass.model import Plan, Study, Submitted, Terms
+from windlass.measure.digest import study_digest
+from windlass.measure.start import measured_path
+from windlass.measured import Measurement, parse_measurement
+from windlass.model import Plan, Setting, Study, Submitted, Terms
 from windlass.paths import StudyPaths
+from windlass.plan.evidence import Evidence, find_evidence
 from windlass.plan.local import plan_local, study_folder
 from windlass.plan.refuse import find_problems, find_warnings
 from windlass.plan.settings import resolve_settings
@@ -71,7 +77,7 @@ def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
     """Everything that can be known before anything is touched."""
     settings = resolve_settings(flags, study.said, site.said, site.source)
     folder = study_folder(settings, study, os.environ.get("SCRATCH"))
-    return plan_local(study, count_trials(study), settings, site, folder)
+    return plan_local(study, count_trials(study), settings, site, folder, read_evidence(study, settings, folder))
 
 
 def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) -> Plan:
@@ -79,7 +85,27 @@ def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) ->
     settings = resolve_settings(flags, study.said, cluster.said, cluster.said_file, os.environ)
     scratch = os.environ.get("SCRATCH") or (os.path.expandvars(cluster.scratch) if cluster.scratch else None)
     folder = study_folder(settings, study, scratch)
-    return plan_slurm(study, count_trials(study), settings, cluster, folder)
+    return plan_slurm(study, count_trials(study), settings, cluster, folder, read_evidence(study, settings, folder))
+
+
+def read_evidence(study: Study, settings: Mapping[str, Setting], folder: str) -> Evidence:
+    """What one trial needs, from a measurement and from real trials in the study's folder, where there are any."""
+    measured, damage = _read_measurement(folder)
+    paths = StudyPaths(folder)
+    usage = read_usage(paths, study.variants) if os.path.isdir(paths.journal) else None
+    evidence = find_evidence(study, settings, measured, usage, study_digest(study))
+    return replace(evidence, warnings=(*damage, *evidence.warnings))
+
+
+def _read_measurement(folder: str) -> tuple[Measurement | None, list[str]]:
+    path = measured_path(folder)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_measurement(json.load(file)), []
+    except FileNotFoundError:
+        return None, []
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return None, [f"{path} cannot be read and is not used ({error}); `windlass measure` writes it anew"]
 
 
 def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
@@ -94,8 +120,13 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     return [*plan.warnings, *warnings, *find_environment_hints(plan.study)]
 
 
-def submit_plan(plan: Plan, reporter: Reporter, sample: int | None = None) -> tuple[StudyPaths, Submitted]:
-    """Prepare the study's folder and see to it that there are agents for what is missing. Returns at once."""
+def submit_plan(
+    plan: Plan, reporter: Reporter, sample: int | None = None, rehearse_s: float | None = None
+) -> tuple[StudyPaths, Submitted]:
+    """Prepare the study's folder and see to it that there are agents for what is missing. Returns at once.
+
+    With `rehearse_s`, one agent, which tells for so long what its trials use; see rehearse.py.
+    """
     paths = StudyPaths(plan.folder)
     trials = iterate_trials(plan.study)
     assert plan.terms is not None
@@ -103,11 +134,17 @@ def submit_plan(plan: Plan, reporter: Reporter, sample: int | None = None) -> tu
         os.makedirs(paths.claims, exist_ok=True)
         pack_data(plan)  # may take long: before the turn, which others would take for lost
         with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
-            prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
+            more = _rehearsal(rehearse_s)
+            prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample, more)
             reporter.prepared(plan, prepared)
-            return paths, submit_agents(plan.terms, paths, agents_wanted(plan.terms, prepared.register))
+            wanted = agents_wanted(plan.terms, prepared.register)
+            return paths, submit_agents(plan.terms, paths, wanted if rehearse_s is None else min(1, wanted))
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
+
+
+def _rehearsal(rehearse_s: float | None) -> dict[str, Any]:
+    return {} if rehearse_s is None else {"rehearse_s": rehearse_s}
 
 
 def submit_folder(paths: StudyPaths, terms: Terms) -> Submitted:
@@ -186,6 +223,7 @@ def run_plan(
     reporter: Reporter,
     on_end: Callable[..., None] | None = None,
     sample: int | None = None,
+    rehearse_s: float | None = None,
 ) -> Outcome:
     """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
     paths = StudyPaths(plan.folder)
@@ -193,7 +231,8 @@ def run_plan(
     if problems:
         raise InputError(problems)
     trials = iterate_trials(plan.study)
-    prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample)
+    more = _rehearsal(rehearse_s)
+    prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample, more)
     reporter.prepared(plan, prepared)
     return run_folder(paths, plan.slots, launcher, reporter, on_end, sample is not None)
 

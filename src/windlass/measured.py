@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 MEASURED_VERSION = 1
-PLAIN, MPS = "plain", "mps"
+PLAIN: Final = "plain"
+MPS: Final = "mps"
 Mode = Literal["plain", "mps"]
 Span = tuple[float, float, float]  # low, middle, high
 
@@ -103,6 +104,7 @@ class Measurement:
     probes: tuple[Probe, ...] = ()
     rounds: tuple[Round, ...] = ()
     choice: Choice | None = None
+    warm_s: float | None = None  # what the first trial takes to begin from an interpreter that is yet to be warmed
     took_s: float = 0.0
     warnings: tuple[str, ...] = ()
     seen: Mapping[str, Any] = field(default_factory=dict)  # what the framework says of itself and its devices

@@ -135,6 +135,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class ProgressSpec:
+    """How a trial's output tells how far it is. None: found out by itself, or not known."""
+
+    pattern: str | None = None  # a regular expression with a group `step`, perhaps one `total`
+    steps: float | str | None = None  # in all: a number, or ``{name}`` of a setting
+
+
+@dataclass(frozen=True)
 class Study:
     """The user's file (or command line), parsed and checked."""
 
@@ -158,6 +166,8 @@ class Study:
     environment: Environment | None = None
     checkpoint: Checkpoint | None = None
     warm: Warm = Warm()
+    variants: tuple[str, ...] = ()  # settings whose values need different amounts of memory
+    progress: ProgressSpec | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -172,7 +182,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Setting:
-    """A resolved value and the layer it came from: command line, study, site or default."""
+    """A resolved value and where it came from: command line, study, real trials, a measurement, site or default."""
 
     value: Any
     source: str
@@ -218,6 +228,50 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What one trial of a variant may take. None: not known, so not limited."""
+
+    variant: tuple[Any, ...] = ()  # values of the study's `variants`
+    gpu_mb: int | None = None
+    memory_mb: int | None = None
+
+
+@dataclass(frozen=True)
+class PackTerms:
+    """How trials share a device, or, without GPUs, their agent's cores and memory."""
+
+    a_gpu: int  # trials at a time on one GPU at most; without GPUs, of one agent
+    mps: bool = False
+    variants: tuple[str, ...] = ()  # names of settings
+    gpu_memory_mb: int | None = None  # of one device
+    budgets: tuple[Budget, ...] = ()
+    budget: Budget = Budget()  # of a variant that is not among them
+    job_memory_mb: int | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What jobs take. `billed` is in the site's own unit; None: not known."""
+
+    gpu_hours: float
+    core_hours: float
+    billed: float | None = None
+    unit: str = ""
+    at_most: bool = False  # nobody knows how long they take: all of the time that is asked for
+
+
+@dataclass(frozen=True)
+class Split:
+    """One way to deal the trials out to jobs."""
+
+    agents: int
+    time_s: int  # that each asks for
+    waves: int
+    estimate_s: float  # until the last trial ends, if all that may start at once
+    cost: Cost
+
+
+@dataclass(frozen=True)
 class Submitted:
     """The agents that were asked for now, and those that were there already."""
 
@@ -246,6 +300,10 @@ class Plan:
     site_name: str = ""
     waves: int = 1  # trials that each slot takes, one after another
     local_scratch: str | None = None
+    pack: PackTerms | None = None
+    estimate_s: float | None = None  # until the last trial ends, if all jobs start that may; None: nobody knows
+    cost: Cost | None = None  # only where agents are jobs
+    alternatives: tuple[Split, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

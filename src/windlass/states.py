@@ -36,6 +36,7 @@ class Cause(str, enum.Enum):
     JOB_TIME = "job's time up"  # told before the end of the job's time, and not done by then
     AGAIN = "another turn"  # it asked for one with its exit code
     NO_PROGRESS = "no progress"  # two turns, and nothing to show for them
+    NEIGHBOUR = "neighbour's fault"  # another trial on its GPU took down the MPS server that both used
 
 
 STATE_OF: Dict[Cause, State] = {
@@ -55,9 +56,19 @@ STATE_OF: Dict[Cause, State] = {
     Cause.JOB_TIME: State.INTERRUPTED,
     Cause.AGAIN: State.INTERRUPTED,
     Cause.NO_PROGRESS: State.FAILED,
+    Cause.NEIGHBOUR: State.INTERRUPTED,
 }
 
-# A retry after these would meet the same end, or was not wanted.
+# A retry after these would meet the same end, was not wanted, or is given without being asked for.
 NEVER_RETRIED = frozenset(
-    {Cause.DONE, Cause.DIVERGED, Cause.CANCELLED, Cause.STOPPED, Cause.JOB_TIME, Cause.AGAIN, Cause.NO_PROGRESS}
+    {
+        Cause.DONE,
+        Cause.DIVERGED,
+        Cause.CANCELLED,
+        Cause.STOPPED,
+        Cause.JOB_TIME,
+        Cause.AGAIN,
+        Cause.NO_PROGRESS,
+        Cause.NEIGHBOUR,
+    }
 )

@@ -21,8 +21,10 @@ from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.loop import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Loop
 from windlass.agent.ready import Ready, make_ready
+from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
 from windlass.agent.store import NotReady
+from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
 from windlass.agent.warming import Warming
 from windlass.claims.alive import identity
@@ -32,6 +34,8 @@ from windlass.ids import agent_id
 from windlass.journal.write import DiskFull, JournalWriter, is_full
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
+
+_SURVEY_LOOK_S = 0.25
 
 
 def parse_arguments(words: Optional[List[str]]) -> argparse.Namespace:
@@ -154,17 +158,20 @@ class Agent:
         os.mkfifo(fifo_path, 0o600)
         # Open at both ends, so that the pipe outlives its writers.
         fifo = os.open(fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        slots = make_slots(config, self._slots)
+        slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
         _allow_descriptors(64 + 4 * self._slots)
         env = trial_environment(config, ready.env, paths.folder, paths.agent, self._id, fifo_path)
+        if config.measure is not None:
+            prepare_frameworks(folder, env)
         poller = select.epoll()
         warming = None
         if config.warm_mode != "off":
             warming = Warming(config, env, paths.agent, paths.warm, self._note)
         limits = Limits(config, self._job is not None, os.environ)
-        gauges = Gauges(config, self._id)
+        gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
         runner = Runner(config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges)
-        return Loop(
+        kind = Loop if config.measure is None else SurveyLoop
+        loop = kind(
             self._id,
             runner,
             Claimer(paths, self._id),
@@ -177,6 +184,11 @@ class Agent:
             self._arguments.linger,
             limits,
         )
+        if isinstance(loop, SurveyLoop):
+            loop.prepare(config, slots, ready.env)
+        elif config.rehearse_s is not None:
+            loop.rehearsal = Rehearsal(config, runner, self._journal, self._slots)
+        return loop
 
 
 def _allow_descriptors(wanted: int) -> None:

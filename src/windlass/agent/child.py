@@ -103,6 +103,7 @@ def trial_variables(trial: Trial, attempt: int, slot: Slot, seed: Any) -> Dict[b
         variables[b"WINDLASS_SEED"] = str(seed).encode()
     if slot.gpus is not None:
         variables[b"CUDA_VISIBLE_DEVICES"] = slot.gpus.encode()
+    variables.update(slot.variables)
     return variables
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from typing import Deque, Optional, Set
+from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
@@ -45,12 +46,25 @@ class TrialQueue:
 
     def pop(self) -> Optional[Trial]:
         if not self._ready and self._ranges:
-            block, self._ranges = rs.take(self._ranges, _READ_AHEAD)
-            for first, stop in block:
-                self._ready.extend(Trial(number, line) for number, line in self._trials.iterate_lines(first, stop))
+            self._read_ahead()
         if self._ready:
             return self._ready.popleft()
         return self._again.popleft() if self._again else None
+
+    def _read_ahead(self) -> None:
+        block, self._ranges = rs.take(self._ranges, _READ_AHEAD)
+        for first, stop in block:
+            self._ready.extend(Trial(number, line) for number, line in self._trials.iterate_lines(first, stop))
+
+    def window(self, count: int) -> List[Trial]:
+        """The first so many, in the order in which `pop` would give them."""
+        if len(self._ready) < count and self._ranges:
+            self._read_ahead()
+        return [*itertools.islice(self._ready, count), *itertools.islice(self._again, max(0, count - len(self._ready)))]
+
+    def remove(self, trial: Trial) -> None:
+        """Take one of the window."""
+        (self._ready if trial in self._ready else self._again).remove(trial)
 
     def rest(self) -> Ranges:
         waiting = [trial.number for trial in (*self._ready, *self._again)]
@@ -116,9 +130,21 @@ class Claimer:
     def recover(self) -> Recovered:
         return recover(self._paths, self._register, self._agent)
 
-    def cancelled_if_changed(self) -> Optional[Ranges]:
-        register = self._control.read_if_changed()
-        return None if register is None else register.cancelled
+    def news(self) -> Optional[Register]:
+        """The register, if it has changed since the last look."""
+        return self._control.read_if_changed()
+
+    def learned(self) -> Dict[str, Any]:
+        return self._register.read().learned
+
+    def learn(self, change: Callable[[Dict[str, Any]], Dict[str, Any]]) -> Dict[str, Any]:
+        """Have all agents know what this one found out. Returns what is known then."""
+
+        def apply(register: Register) -> Optional[Register]:
+            before, register.learned = register.learned, change(register.learned)
+            return None if register.learned == before else register
+
+        return self._register.update(apply).learned
 
     def give_back(self, unfinished: Ranges) -> Ranges:
         """This agent is done: it holds nothing any more, and `unfinished` is everybody's again.

@@ -53,6 +53,9 @@ class AgentConfig:
         self.progress_pattern: Optional[str] = progress.get("pattern")
         self.progress_steps: Any = progress.get("steps")  # a number, or {name} of a setting
         self.pack: Optional[Dict[str, Any]] = plan.get("pack")
+        self.measure: Optional[Dict[str, Any]] = plan.get("measure")  # measure instead; see measure/survey.py
+        self.rehearse_s: Optional[float] = plan.get("rehearse_s")  # tell what all trials take, for so long at most
+        self.cpus_said: bool = plan["sources"].get("cpus") in ("study", "command line")
         self.warm_mode: str = plan["warm"]["mode"]
         self.warm_modules: List[str] = plan["warm"]["modules"]
 
@@ -63,7 +66,7 @@ def read_config(path: str) -> AgentConfig:
 
 
 # Libraries that would otherwise start a thread a core in every trial.
-_THREAD_VARIABLES = (
+THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -80,7 +83,7 @@ def trial_environment(
     """What is the same for all trials of this agent. What the study says beats what we would set."""
     env = dict(base)
     threads = str(max(1, config.cpus_per_slot))
-    env.update(dict.fromkeys(_THREAD_VARIABLES, threads))
+    env.update(dict.fromkeys(THREAD_VARIABLES, threads))
     env.update(
         PYTHONUNBUFFERED="1",
         MPLBACKEND="Agg",
@@ -105,11 +108,12 @@ def trial_environment(
 class Slot:
     """A place for one trial: its number and the devices it may use."""
 
-    __slots__ = ("gpus", "number")
+    __slots__ = ("gpus", "number", "variables")
 
     def __init__(self, number: int, gpus: Optional[str]) -> None:
         self.number = number
         self.gpus = gpus  # value for CUDA_VISIBLE_DEVICES; None leaves the variable alone
+        self.variables: Dict[bytes, bytes] = {}  # what trials in it get besides, and in its place (MPS)
 
 
 def make_slots(config: AgentConfig, count: int) -> List[Slot]:

@@ -31,7 +31,7 @@ class AttemptGauge:
         self.progress = Progress(config.progress_pattern)
         self.steps = _steps(config.progress_steps, attempt.trial.settings)
         self.company = 1  # the most trials on its device at a time, itself included
-        self.framework: Dict[str, Any] = {}  # what the framework in it has said of itself
+        self._reserved_mb: Dict[int, float] = {}  # process → what the framework in it has reserved
 
     @property
     def total(self) -> Optional[float]:
@@ -47,6 +47,17 @@ class AttemptGauge:
         """windlass.log told of a step, at a moment of the monotonic clock."""
         if step is not None:
             self.rate.add(when, self.progress.tell(step, of).step)
+
+    def take_said(self, said: Dict[str, Any]) -> None:
+        try:
+            self._reserved_mb[int(said["pid"])] = float(said["reserved_mb"])
+        except (KeyError, TypeError, ValueError):
+            pass  # not from us
+
+    @property
+    def framework_mb(self) -> Optional[float]:
+        """What the frameworks in it have reserved of the GPU's memory, by their own account."""
+        return round(sum(self._reserved_mb.values()), 1) if self._reserved_mb else None
 
     def remaining_s(self) -> Optional[Estimate]:
         return None if self.total is None else self.rate.remaining_s(self.total, time.monotonic())
@@ -116,6 +127,10 @@ class Gauges:
             except NvmlError as error:
                 self.problem = str(error)
         self._meter = Meter(self._agent, self.nvml)
+
+    def pace(self, every_s: Optional[float]) -> None:
+        """Look so often from now on; None: as often as is cheap."""
+        self._every_s = every_s
 
     def begin(self, attempt: Attempt) -> None:
         """Its process is there. What follows costs nothing for trials that are over in a moment."""

@@ -9,12 +9,14 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from windlass.agent.child import Attempt
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
 from windlass.agent.metrics import MessageReader
+from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
 from windlass.claims import ranges as rs
@@ -62,11 +64,12 @@ class Loop:
         self._journal = journal
         self._poller = poller
         self._fifo = fifo
-        self._messages = MessageReader(runner.deliver)
+        self._messages = MessageReader(runner.deliver, runner.deliver_said)
         self._runtime_folder = runtime_folder
         self._launcher = launcher
         self._linger = linger
         self._limits = limits
+        self.rehearsal: Optional[Rehearsal] = None
         self._mode = Mode.RUN
         self._reason = "nothing left"
         self._exit = EXIT_DONE
@@ -78,6 +81,7 @@ class Loop:
         self._last_claim = (self._began, 0)  # when, and how many had finished by then
         self._failing_since: Optional[float] = None
         self._unfinished: List[int] = []
+        self._nobody_fits = False  # until something ends, or more is learned
         self._may_hold_more = False  # than we know of: then others have to find out when we are gone
         runner.retry = queue.push_again
 
@@ -91,6 +95,7 @@ class Loop:
             signal.signal(number, lambda *_: None)  # the wake-up pipe carries the number
         self._guard = start_guard(self._agent, self._runtime_folder)
         self._runner.gauges.open()
+        self._share()
         for descriptor in (self._wake, self._fifo, self._launcher):
             if descriptor is not None:
                 self._poller.register(descriptor, select.EPOLLIN)
@@ -106,17 +111,31 @@ class Loop:
             return self._exit
         return EXIT_FAILED if self._runner.failed else EXIT_DONE
 
+    def _share(self) -> None:
+        """Have the devices shared as the plan says. Nothing has begun yet."""
+
+        def learn(change: Callable[[Dict[str, Any]], Dict[str, Any]]) -> Dict[str, Any]:
+            try:
+                return self._claimer.learn(change)
+            except (DiskFull, OSError):
+                return change({})  # we know it ourselves; others will find out
+
+        self._runner.sharing.open(self._runner.gauges.nvml, self._claimer.learned(), learn)
+
     def _take_down(self) -> None:
         # Nothing is under way here, unless an error of our own brought us down.
         self._unfinished = sorted(self._runner.unended | self._runner.handed_back | set(self._unfinished))
         self._runner.stop_all(Cause.STOPPED, kill=True)
         if self._runner.warming is not None:
             self._runner.warming.close()
+        self._runner.sharing.close()
         end_strays(AGENT_VARIABLE, self._agent, looks=1)
         try:
             self._runner.close()
         except (DiskFull, OSError) as error:
             print(f"windlass agent: some output could not be kept: {error}", file=sys.stderr)
+        if self.rehearsal is not None:
+            self.rehearsal.close()
         self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason})
         try:
             self._journal.flush_reserve()
@@ -158,7 +177,8 @@ class Loop:
         if not runner.attempts and (self._mode is not Mode.RUN or not self._may_continue()):
             return False
         now = time.monotonic()
-        runner.gauges.look(now)
+        if runner.gauges.look(now) and self.rehearsal is not None:
+            self.rehearsal.look(now)
         self._flush(now)
         for descriptor, _ in self._poller.poll(self._patience_s(now)):
             self._handle(descriptor)
@@ -174,7 +194,7 @@ class Loop:
         for when in (self._runner.check_limits(now), self._runner.pipes.watch(now), self._runner.gauges.due()):
             if when is not None and when < until:
                 until = when
-        if self._mode is Mode.RUN and self._runner.free:
+        if self._mode is Mode.RUN and self._runner.free and not self._nobody_fits:
             until = now if self._queue else min(until, max(now, self._next_idle_look))
         patience_s = until - now
         output_s = self._runner.output.due_in_s(time.time())
@@ -185,24 +205,42 @@ class Loop:
     def _fill(self) -> None:
         """Put a trial into every free slot."""
         runner, attempts = self._runner, []
+        self._nobody_fits = False
         while runner.free:
-            trial = self._queue.pop()
-            if trial is None:
-                if not self._claim(len(runner.free)):
-                    break
-                continue
-            attempts.append(runner.announce(trial))
-        if not attempts:
-            return
+            chosen = runner.sharing.choose(self._queue, runner.free) if self._queue else None
+            if chosen is not None:
+                attempts.append(runner.announce(*chosen))
+            elif not self._claim_more():
+                break
+        if attempts:
+            self._launch(attempts)
+
+    def _launch(self, attempts: List[Attempt]) -> None:
+        """Start what was announced, once the journal has it."""
+        runner = self._runner
         if not self._flush_journal():
             return  # the records of their starts are not safe: they stay announced and are given back at the end
         for attempt in attempts:
             runner.launch(attempt)
         if runner.warming is not None:
+            for server in runner.warming.closed:
+                self._warm.pop(server.fileno(), None)
+                self._poller.unregister(server.fileno())
+                server.close()
+            runner.warming.closed.clear()
             for server in runner.warming.opened:
                 self._warm[server.fileno()] = server
                 self._poller.register(server.fileno(), select.EPOLLIN)
             runner.warming.opened.clear()
+
+    def _claim_more(self) -> bool:
+        """Nobody that we hold fits: take others, as many as might."""
+        wanted = self._runner.sharing.wanted(self._runner.free)
+        held = len(self._queue.window(wanted))
+        if held < wanted and self._claim(wanted - held):
+            return True
+        self._nobody_fits = bool(self._queue) or wanted == 0
+        return False
 
     def _claim(self, free: int) -> bool:
         now = time.monotonic()
@@ -386,7 +424,11 @@ class Loop:
         if now < self._next_control:
             return
         self._next_control = now + _CONTROL_S
-        cancelled = self._claimer.cancelled_if_changed()
+        register = self._claimer.news()
+        if register is None:
+            return
+        self._runner.sharing.hear(register.learned)
+        cancelled = register.cancelled
         if cancelled:
             self._queue.drop(cancelled)
             for attempt in list(self._runner.attempts.values()):

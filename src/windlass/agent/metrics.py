@@ -126,15 +126,20 @@ Message = Tuple[int, int, float, Optional[float], Dict[str, float], Optional[flo
 class MessageReader:
     """Cuts what comes out of the FIFO into messages of windlass.log."""
 
-    def __init__(self, deliver: Callable[[Message], None]) -> None:
+    def __init__(self, deliver: Callable[[Message], None], deliver_said: Callable[[Dict[str, Any]], None]) -> None:
         self._rest = b""
         self._deliver = deliver
+        self._deliver_said = deliver_said
 
     def feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             try:
-                number, attempt, when, step, values, *of = json.loads(line)
+                parts = json.loads(line)
+                if isinstance(parts, dict):
+                    self._deliver_said(parts)
+                    continue
+                number, attempt, when, step, values, *of = parts
                 numbers = {str(name): float(value) for name, value in values.items()}
                 total = None if not of or of[0] is None else float(of[0])
                 message = (int(number), int(attempt), float(when), step, numbers, total)

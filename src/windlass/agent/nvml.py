@@ -204,6 +204,12 @@ class Nvml:
             found[pid] = used if known is None else max(known, used or 0)
         return found
 
+    def compute_mode(self, device: Device) -> Optional[int]:
+        """0: any number of processes, 1 and 3: one, 2: none. None where the driver does not say."""
+        mode = ctypes.c_uint()
+        code = self._code("nvmlDeviceGetComputeMode", ctypes.c_void_p(device.handle), ctypes.byref(mode))
+        return None if code else mode.value
+
     def utilisation(self, device: Device) -> Optional[Utilisation]:
         """None where the driver does not say: slices, and GPUs that are sliced."""
         rates = _Utilisation()

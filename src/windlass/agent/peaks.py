@@ -56,6 +56,25 @@ class Level:
         together = sum((when - mean_when) * (value - mean_value) for when, value in self._recent)
         return together / spread * 60.0
 
+    def late_slope_per_min(self) -> Optional[float]:
+        """The same through the later half of what was seen; None with too little to tell."""
+        late = self._late()
+        if len(late) < _FEWEST:
+            return None
+        (first, low), (last, high) = late[0], late[-1]
+        return (high - low) / (last - first) * 60.0 if last > first else None
+
+    def late_growth(self) -> float:
+        """How much the peak rose in the later half of what was seen."""
+        late = self._late()
+        return late[-1][1] - late[0][1] if late else 0.0
+
+    def _late(self) -> List[Growth]:
+        if not self._history:
+            return []
+        middle = (self._history[0].when + self._history[-1].when) / 2
+        return [growth for growth in self._history if growth.when >= middle]
+
     def levelled(self, share: float = 0.02) -> bool:
         """Whether the peak rose by less than `share` in the last third of the time. False with too few samples."""
         if self.count < _FEWEST:
@@ -73,12 +92,14 @@ class Peaks:
         self.gpu_memory = Level()
         self.processes = 0
         self.threads = 0
+        self.workers = 0  # processes that were there for a while
         self.count = 0
         self.memory_source = ""
         self.gpu_source: Optional[str] = None
         self._first: Optional[Sample] = None
         self._last: Optional[Sample] = None
         self._recent: Deque[Sample] = deque()
+        self._before = 0
         self._percent_sum = 0.0
         self._percent_count = 0
 
@@ -100,6 +121,9 @@ class Peaks:
         if sample.gpu_percent is not None:
             self._percent_sum += sample.gpu_percent
             self._percent_count += 1
+        if self.processes and min(self._before, sample.processes) > self.workers:
+            self.workers = min(self._before, sample.processes)
+        self._before = sample.processes
         self.processes = max(self.processes, sample.processes)
         self.threads = max(self.threads, sample.threads)
 
@@ -114,8 +138,8 @@ class Peaks:
 
     @property
     def cores_lately(self) -> Optional[float]:
-        """The same of the last minute: what it needs once it is under way."""
-        return _cores(self._recent[0], self._recent[-1]) if self._recent else None
+        """The same of the later half of the last minute: what it needs once it is under way."""
+        return _cores(self._recent[len(self._recent) // 2], self._recent[-1]) if self._recent else None
 
     @property
     def gpu_percent(self) -> Optional[float]:
@@ -125,6 +149,23 @@ class Peaks:
     @property
     def touched_gpu(self) -> bool:
         return self.gpu_memory.peak > 0
+
+    @property
+    def gpu_percent_lately(self) -> Optional[float]:
+        """The same of the later half of the last minute: without start-up, where there was more than that."""
+        later = list(self._recent)[len(self._recent) // 2 :]
+        values = [sample.gpu_percent for sample in later if sample.gpu_percent is not None]
+        return sum(values) / len(values) if values else None
+
+    def reading_mb_per_s(self) -> Tuple[float, bool]:
+        """How much it reads, lately, and whether most of that comes from storage rather than from the cache."""
+        if len(self._recent) < 2:
+            return 0.0, False
+        first, last = self._recent[len(self._recent) // 2], self._recent[-1]
+        if last.when <= first.when:
+            return 0.0, False
+        read, fetched = last.read_bytes - first.read_bytes, last.disk_read_bytes - first.disk_read_bytes
+        return read / (last.when - first.when) / (1 << 20), fetched > read / 2 > 0
 
     def levelled(self) -> bool:
         """Whether neither memory nor GPU memory still grows."""

@@ -207,6 +207,15 @@ class Rate:
         return self._newest.step if self._newest is not None else 0.0
 
     @property
+    def newest_when(self) -> Optional[float]:
+        """The moment of the last step that was seen."""
+        return self._newest.when if self._newest is not None else None
+
+    def count_since(self, when: float) -> int:
+        """How many steps were seen, and kept, since then."""
+        return sum(point.when > when for point in self._points)
+
+    @property
     def first_step_s(self) -> Optional[float]:
         """From the beginning to the first step that was seen."""
         return self._points[0].when - self._began if self._points else None

@@ -30,6 +30,7 @@ from windlass.agent.output import OutputLog
 from windlass.agent.outputs import OutputKeeper
 from windlass.agent.pipes import Pipes
 from windlass.agent.record import render_end
+from windlass.agent.sharing import Sharing
 from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
 from windlass.claims.alive import process_began
@@ -74,6 +75,7 @@ class Runner:
         self._runtime_folder = runtime_folder
         self.warming = warming
         self.free = list(reversed(slots))
+        self.sharing = Sharing(config, slots, agent, runtime_folder, base_env, self._note)
         self.attempts: Dict[int, Attempt] = {}  # attempt number → attempt
         self.ended: List[Attempt] = []  # reaped, but not yet recorded
         self._by_pid: Dict[int, Attempt] = {}
@@ -105,12 +107,15 @@ class Runner:
 
     # -- starting
 
-    def announce(self, trial: Trial) -> Attempt:
+    def announce(self, trial: Trial, slot: Optional[Slot] = None) -> Attempt:
         """Journal that a trial begins, before it does. `launch` follows once the journal is flushed."""
-        slot = self.free.pop()
+        slot = slot or self.free[-1]
+        self.free.remove(slot)
         attempt = Attempt(trial, self._count, slot, time.monotonic(), time.time())
         self._count += 1
         self.attempts[attempt.attempt] = attempt
+        self.sharing.begin(attempt)
+        self._turns.kills.begin(attempt.attempt, attempt.started)
         self._journal.add_line(
             f'{{"e":"start","t":{attempt.started_wall:.3f},"i":{trial.number},"n":{attempt.attempt},"s":{slot.number}}}'
         )
@@ -118,6 +123,12 @@ class Runner:
             attempt.deadline = attempt.started + self._config.timeout_s
             self._timed.add(attempt)
         return attempt
+
+    def environment(self, slot: Slot) -> Dict[str, str]:
+        """What a trial in this slot would get, but for what is the trial's own."""
+        own = {} if slot.gpus is None else {"CUDA_VISIBLE_DEVICES": slot.gpus}
+        own.update((os.fsdecode(name), os.fsdecode(value)) for name, value in slot.variables.items())
+        return {**self._env, **own}
 
     def launch(self, attempt: Attempt) -> None:
         attempt.launched = True
@@ -195,6 +206,9 @@ class Runner:
                 file.write(attempt.trial.settings_json)
         return path
 
+    def _note(self, text: str) -> None:
+        self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
+
     def _say(self, attempt: Attempt, text: str) -> None:
         data = text.encode("utf-8", "replace") + b"\n"
         self.output.add(data, attempt.trial.number, attempt.attempt, OURS, time.time())
@@ -206,6 +220,12 @@ class Runner:
         attempt = self.attempts.get(message[1])
         if attempt is not None and attempt.trial.number == message[0]:
             self._listener.take_logged(attempt, message)
+
+    def deliver_said(self, said: Dict[str, Any]) -> None:
+        """A word of the framework inside a trial."""
+        attempt = self.attempts.get(said.get("attempt", -1))
+        if attempt is not None:
+            self.gauges.of(attempt).take_said(said)
 
     # -- ending
 
@@ -308,9 +328,11 @@ class Runner:
             self._timed.discard(attempt)
             del self.attempts[attempt.attempt]
             self.free.append(attempt.slot)
+            self.sharing.abandon(attempt)
 
     def _process_ended(self, attempt: Attempt, status: int, rss_kb: float, cpu_s: float) -> None:
         attempt.status = status
+        self._turns.kills.ended(attempt.attempt, attempt.pid, status)
         attempt.rss_mb = max(attempt.rss_mb, rss_kb / 1024)
         attempt.cpu_s += cpu_s
         group = attempt.pid
@@ -331,6 +353,7 @@ class Runner:
             return
         self._timed.discard(attempt)
         self.gauges.end(attempt)
+        self.sharing.release(attempt)
         self.ended.append(attempt)
         if self.keeper is None:
             self.free.append(attempt.slot)
@@ -361,9 +384,12 @@ class Runner:
 
     def _finish(self, attempt: Attempt) -> None:
         cause, code, number = self._turns.judge(attempt)
+        cause, for_free = self.sharing.judge(attempt, cause)
+        self._turns.kills.forget(attempt.attempt)
         for stream in attempt.streams.values():
             stream.finish(time.time())
         self._journal.add_line(render_end(attempt, cause, code, number))
+        attempt.cause = cause
         self._timed.discard(attempt)
         del self.attempts[attempt.attempt]
         self.finished += 1
@@ -372,11 +398,13 @@ class Runner:
                 self._checkpoints.prune(attempt.trial)
         elif STATE_OF[cause] is State.INTERRUPTED:
             self._after_interruption(attempt, cause)
+        elif for_free:
+            self._try_again(attempt)
         else:
             self._after_failure(attempt, cause)
 
     def _after_interruption(self, attempt: Attempt, cause: Cause) -> None:
-        if cause is Cause.AGAIN and self.taking:
+        if cause in (Cause.AGAIN, Cause.NEIGHBOUR) and self.taking:
             self._try_again(attempt)
         else:
             self.handed_back.add(attempt.trial.number)
@@ -415,7 +443,7 @@ class Runner:
         if self.keeper is not None:
             self.keeper.close()
             for text in self.keeper.notes:
-                self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
+                self._note(text)
         self.output.flush(time.time(), force=True)
         self.curves.flush()
         self.output.close()

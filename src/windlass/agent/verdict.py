@@ -8,7 +8,7 @@ from typing import Callable, Optional, Tuple
 from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Attempt, cause_of
 from windlass.agent.config import AgentConfig
-from windlass.agent.diagnose import refine_cause
+from windlass.agent.diagnose import OomWatch, refine_cause
 from windlass.states import STATE_OF, Cause, State
 
 _IDLE_TURNS = 2  # so many without progress, and a trial is not given another
@@ -21,6 +21,7 @@ class Turns:
         self._config = config
         self._checkpoints = checkpoints
         self._job_time_s = job_time_s
+        self.kills = OomWatch()
 
     def begin(self, attempt: Attempt, note: Callable[[str], None]) -> bool:
         """Find what the attempt continues from. False where nothing is left to be done. Raises OSError."""
@@ -58,7 +59,8 @@ class Turns:
             return Cause.DONE if through else Cause.JOB_TIME
         if cause is Cause.DONE or (code and code == self._config.again_code):
             return Cause.AGAIN
-        return refine_cause(cause, number, [stream.tail() for stream in attempt.streams.values()])
+        tails = [stream.tail() for stream in attempt.streams.values()]
+        return refine_cause(cause, number, tails, code, lambda: self.kills.has_killed(attempt.attempt, attempt.started))
 
     def _is_a_turn(self, attempt: Attempt, cause: Cause) -> bool:
         """Whether it had the time to get somewhere: who was sent away early is not to blame."""

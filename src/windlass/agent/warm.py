@@ -218,6 +218,7 @@ class WarmServer:
     ) -> None:
         self._command = command
         self._env = dict(env)
+        self.is_learning = False  # what trials import is not known yet
         self._modules = list(modules)
         self._learn = learn
         self._agent_zip = os.path.abspath(agent_zip)
@@ -265,6 +266,7 @@ class WarmServer:
 
     def _config(self, words: List[str]) -> Dict[str, Any]:
         remembered = self._read_learned() if self._learn else None
+        self.is_learning = self._learn and remembered is None
         return {
             "command": words,
             "interpreter": self._command.interpreter,
@@ -346,7 +348,8 @@ class WarmServer:
         if event == "refused":
             return Refused(fields["reason"])
         if event == "learned":
-            self._write_learned(fields["modules"], fields["version"])
+            self._write_learned(fields["modules"], fields["excluded"], fields["version"])
+            self.is_learning = False
             return Learned(tuple(fields["modules"]), tuple(fields["notes"]))
         self._failure = fields["reason"]
         return None
@@ -407,7 +410,8 @@ class WarmServer:
         try:
             for entry in self._read_entries():
                 if entry["identity"] == self._identity():
-                    return {"version": str(entry["version"]), "modules": [str(name) for name in entry["modules"]]}
+                    modules, excluded = entry["modules"], entry.get("excluded") or {}
+                    return {"version": str(entry["version"]), "modules": list(modules), "excluded": dict(excluded)}
         except (OSError, KeyError, TypeError):
             pass  # of no use: it is learned again
         return None
@@ -420,9 +424,9 @@ class WarmServer:
             return []
         return entries if isinstance(entries, list) else []
 
-    def _write_learned(self, modules: List[str], version: str) -> None:
+    def _write_learned(self, modules: List[str], excluded: Dict[str, str], version: str) -> None:
         try:
-            entry = {"identity": self._identity(), "version": version, "modules": modules}
+            entry = {"identity": self._identity(), "version": version, "modules": modules, "excluded": excluded}
             others = [other for other in self._read_entries() if other.get("identity") != entry["identity"]]
             part = f"{self._learned_path}.{os.getpid()}"
             with open(part, "w", encoding="utf-8") as file:

@@ -18,6 +18,7 @@ import weakref
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 from windlass.agent.warm_load import Board, Recorder, is_library, library_roots
+from windlass.track import reserved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing is slow to import, and this runs before every first trial
@@ -108,6 +109,7 @@ def run_warm(request: Request, inheritance: Inheritance, board: Board | None) ->
     _prepare_sys(request)
     if board is not None:
         sys.meta_path.insert(0, Recorder(board))
+    reserved.start()
     if request.kind == "script":
         code = _execute_script(os.path.join(request.cwd, request.target))
     else:

@@ -146,6 +146,7 @@ class Server:
         remembered = self._config.pop("remembered", None)
         if remembered and remembered["version"] == sys.version:
             self._config["modules"] += remembered["modules"]
+            self._config["excluded"].update(remembered["excluded"])
             self._config["learn"] = False
         for name in self._config["modules"]:
             self._load_guarded(self._loader.load, name)
@@ -220,7 +221,8 @@ class Server:
         self._boards.clear()
         names = dict.fromkeys([*self._config["modules"], *self._follower.learned])
         loaded = [name for name in names if name in sys.modules]
-        self.send("learned", modules=loaded, notes=self._notes(), version=sys.version)
+        excluded = self._config["excluded"]
+        self.send("learned", modules=loaded, excluded=excluded, notes=self._notes(), version=sys.version)
 
     # Trials
 

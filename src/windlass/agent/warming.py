@@ -30,6 +30,7 @@ class Warming:
         self._refused: Dict[Tuple[str, ...], str] = {}
         self._gone: Set[Key] = set()
         self.opened: List[WarmServer] = []  # servers whose descriptors the loop has yet to watch
+        self.closed: List[WarmServer] = []  # and those that it has yet to let go
 
     @property
     def explicit(self) -> bool:
@@ -86,6 +87,22 @@ class Warming:
         self._note(f"warm start ended: {reason}")
         self._gone.update(key for key, other in self._servers.items() if other is server)
         self._servers = {key: other for key, other in self._servers.items() if other is not server}
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether a server still finds out what trials import."""
+        return any(server.is_learning for server in self._servers.values())
+
+    @property
+    def serves(self) -> bool:
+        return bool(self._servers)
+
+    def renew(self, changes: Mapping[str, str]) -> None:
+        """Servers end; those that follow are started with these variables too."""
+        self._env = {**self._env, **changes}
+        for server in self._servers.values():
+            self.closed.append(server)
+        self._servers.clear()
 
     def close(self) -> None:
         for server in self._servers.values():

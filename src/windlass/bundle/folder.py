@@ -8,7 +8,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
-from windlass.model import Plan, Trial
+from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
 from windlass.trialfile import TrialFile, append_trials, id_number
 
@@ -44,12 +44,18 @@ class Prepared:
 
 
 def prepare_folder(
-    plan: Plan, trials: Iterable[Trial], finished: Callable[[], Iterable[int]], who: str, sample: int | None = None
+    plan: Plan,
+    trials: Iterable[Trial],
+    finished: Callable[[], Iterable[int]],
+    who: str,
+    sample: int | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Write the folder and put every trial of the study that is neither finished nor taken up for taking.
 
     `finished` tells the numbers of trials that must not be executed again. With `sample`, only so many trials are put
-    up, far apart: the first and the last, which are opposite corners of a grid, and others by chance.
+    up, far apart: the first and the last, which are opposite corners of a grid, and others by chance. `more` goes into
+    plan.json in the place of what the plan says.
 
     Safe to be called by two processes at once and to be killed at any moment: the register changes last, in one step.
     """
@@ -60,7 +66,7 @@ def prepare_folder(
         _ignore_for_git(plan)
         register_file = RegisterFile(paths.claims, who)
         with Turn(register_file, paths.folder):
-            return _prepare(plan, trials, finished, register_file, paths, sample)
+            return _prepare(plan, trials, finished, register_file, paths, sample, more or {})
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
 
@@ -85,6 +91,7 @@ def _prepare(
     register_file: RegisterFile,
     paths: StudyPaths,
     sample: int | None,
+    more: Mapping[str, Any],
 ) -> Prepared:
     recovered = recover(paths, register_file).dead
     before = register_file.read()
@@ -94,7 +101,7 @@ def _prepare(
     current = rs.union(current, [(before.count, count)])
     _write_if_changed(paths.agent, build_agent())
     on_node = {"code": freeze_code(plan, paths), "data": pack_data(plan), "environment": render_environment(plan)}
-    _write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node}, indent=1) + "\n").encode())
+    _write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node, **more}, indent=1) + "\n").encode())
     _write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
 
     def change(register: Register) -> Register:
@@ -187,6 +194,8 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "output_limit_bytes": settings["output_limit_bytes"].value,
         "metric": study.metric.name if study.metric else None,
         "goal": study.metric.goal if study.metric else None,
+        "progress": dataclasses.asdict(study.progress) if study.progress is not None else None,
+        "pack": _render_pack(plan.pack),
         "metrics": [[pattern.name, pattern.regex] for pattern in study.metrics],
         "on_nan": study.on_nan,
         "env": dict(study.env),
@@ -203,10 +212,22 @@ def render_plan(plan: Plan) -> dict[str, Any]:
 
 
 def _gpus_per_slot(plan: Plan) -> float:
-    if plan.request is None:
+    if plan.request is not None:
+        gpus, slots = plan.request.gpus, plan.slots
+        return gpus // slots if gpus >= slots else gpus / slots
+    if not plan.gpus:
         return plan.settings["gpus"].value or 0
-    gpus, slots = plan.request.gpus, plan.slots
-    return gpus // slots if gpus >= slots else gpus / slots
+    if plan.pack is not None and plan.pack.a_gpu > 1:
+        return 1 / plan.pack.a_gpu
+    return plan.settings["gpus"].value or 1
+
+
+def _render_pack(pack: PackTerms | None) -> dict[str, Any] | None:
+    if pack is None:
+        return None
+    rendered = dataclasses.asdict(pack)
+    rendered["budget"].pop("variant")
+    return rendered
 
 
 def _write_if_changed(path: str, data: bytes) -> None:

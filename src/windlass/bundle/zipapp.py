@@ -16,12 +16,14 @@ AGENT_MODULES = (
     "errors.py",
     "events.py",
     "ids.py",
+    "knee.py",
     "paths.py",
     "states.py",
     "trialfile.py",
     *(os.path.join("slurm", name) for name in ("__init__.py", "ask.py", "gone.py", "queue.py", "rows.py", "states.py")),
     os.path.join("track", "__init__.py"),
     os.path.join("track", "log.py"),
+    os.path.join("track", "reserved.py"),
     os.path.join("track", "turn.py"),
 )
 _MAIN = "import sys\nfrom windlass.agent.__main__ import main\nsys.exit(main())\n"

@@ -9,12 +9,13 @@ from typing import Any, Dict, List, Mapping, Optional, Set
 
 from windlass.claims import ranges as rs
 from windlass.claims.alive import LEASE_S, beat_s, is_alive, same_kernel, seconds_silent
+from windlass.claims.learned import learn_kills
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
 from windlass.journal.read import JournalReader, read_header
 from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
-from windlass.slurm.gone import Gone, job_gone
+from windlass.slurm.gone import Gone, job_gone, ran_out_of_memory
 from windlass.slurm.queue import Queue, read_queue
 from windlass.states import STATE_OF, State
 
@@ -68,6 +69,10 @@ class Coroner:
             return Fate.DEAD
         return Fate.SUSPECT if gone is Gone.PERHAPS else Fate.ALIVE
 
+    def ran_out_of_memory(self, header: Mapping[str, Any]) -> bool:
+        """Whether memory ended the job of an agent that is dead, as far as the scheduler still knows."""
+        return bool(header.get("job")) and ran_out_of_memory(header["job"], self._queue(), header.get("t"))
+
     def _queue(self) -> Optional[Queue]:
         return read_queue(self._paths.queue, ask)
 
@@ -106,13 +111,19 @@ def recover(paths: StudyPaths, register_file: RegisterFile, own: str = "") -> Re
     if not dead:
         return Recovered(dead, suspects)
     finished: Dict[str, Set[int]] = {}
+    of_memory: Set[str] = set()
     for agent in dead:
         header = read_header(paths.journal_of(agent))
         if header is not None and same_kernel(header):
             end_strays(AGENT_VARIABLE, agent)
+        if header is not None and coroner is not None and coroner.ran_out_of_memory(header):
+            of_memory.add(agent)
         finished[agent] = ended_trials(paths, agent)
 
     def change(register: Register) -> Register:
+        kills = len(of_memory & set(register.held))
+        if kills:
+            register.learned = learn_kills(register.learned, kills)
         for agent in dead:
             left = rs.subtract(register.held.pop(agent, []), rs.from_numbers(finished[agent]))
             register.todo = rs.union(register.todo, rs.subtract(left, register.cancelled))

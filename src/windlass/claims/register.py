@@ -50,6 +50,7 @@ class Register:
         cancelled: Ranges,
         preparer: Optional[Dict[str, Any]] = None,
         tokens: Optional[List[str]] = None,
+        learned: Optional[Dict[str, Any]] = None,
     ) -> None:
         self.count = count  # trials that exist in trials.jsonl
         self.current = current  # those that the study as it stands now consists of
@@ -58,6 +59,7 @@ class Register:
         self.cancelled = cancelled  # whoever executes one of these stops it
         self.preparer = preparer  # the one process that may add trials now
         self.tokens = tokens or []  # of the changes that led here, the newest first
+        self.learned = learned or {}  # what agents found out for the rest of the study; see claims/learned.py
 
     @classmethod
     def empty(cls) -> Register:
@@ -66,13 +68,21 @@ class Register:
     def copy(self) -> Register:
         held = {agent: list(ranges) for agent, ranges in self.held.items()}
         return Register(
-            self.count, list(self.current), list(self.todo), held, list(self.cancelled), self.preparer, self.tokens
+            self.count,
+            list(self.current),
+            list(self.todo),
+            held,
+            list(self.cancelled),
+            self.preparer,
+            self.tokens,
+            self.learned,
         )
 
     def held_ranges(self) -> Ranges:
         return rs.normalise(pair for held in self.held.values() for pair in held)
 
     def to_json(self) -> Dict[str, Any]:
+        learned = {"learned": self.learned} if self.learned else {}
         return {
             "v": REGISTER_VERSION,
             "count": self.count,
@@ -82,6 +92,7 @@ class Register:
             "cancelled": self.cancelled,
             "preparer": self.preparer,
             "tokens": self.tokens,
+            **learned,
         }
 
     @classmethod
@@ -98,6 +109,7 @@ class Register:
             rs.normalise(data["cancelled"]),
             data["preparer"],
             data["tokens"],
+            data.get("learned"),  # not in registers of the first days
         )
 
 

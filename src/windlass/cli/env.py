@@ -109,10 +109,11 @@ def _freeze(asked: Asked, as_json: bool) -> None:
         print("".join(f"{name}=={version}\n" for name, version in packages.items()), end="")
 
 
-def _python(asked: Asked) -> dict[str, Any] | None:
-    """What the environment's Python says of itself; None where there is none yet."""
+def find_interpreter(asked: Asked) -> str | None:
+    """The Python of the study's environment, or else that on PATH; None where there is none yet."""
     rendered = render_environment(asked.plan)
-    assert rendered is not None
+    if rendered is None:
+        return find_python(os.environ)
     kind, value = rendered["kind"], rendered["value"]
     if kind == "conda" and not is_folder_name(value):
         value = find_environment_folder(value, os.environ) or ""
@@ -121,7 +122,13 @@ def _python(asked: Asked) -> dict[str, Any] | None:
     elif kind == "build":
         value = find_built(asked.plan)[0]
     python = os.path.join(value, "bin", "python") if kind else find_python(os.environ)
-    if python is None or not os.path.exists(python):
+    return python if python is not None and os.path.exists(python) else None
+
+
+def _python(asked: Asked) -> dict[str, Any] | None:
+    """What the environment's Python says of itself; None where there is none yet."""
+    python = find_interpreter(asked)
+    if python is None:
         return None
     try:
         return probe_python(python, os.environ, packages=True)

@@ -69,7 +69,21 @@ def setting_options() -> list[Callable[[Function], Function]]:
         click.option("--retries", type=int, help="Further attempts after a failure."),
         click.option("--output-limit", metavar="SIZE", help="Output kept of one trial (default 2GB)."),
         click.option("--folder", metavar="PATH", help="Where studies' folders are made."),
+        *pack_options(),
         *slurm_options(),
+    ]
+
+
+def pack_options() -> list[Callable[[Function], Function]]:
+    """How trials share a GPU."""
+    return [
+        click.option("--most-per-gpu", "most", type=int, help="Never more trials a GPU (default: as measured, or 1)."),
+        click.option("--prefer", help="throughput (default), or latency: each trial at most 10 % slower than alone."),
+        click.option(
+            "--headroom", metavar="AMOUNT", help="GPU memory beyond the peak: next (whole GB, default), 20%, 1GB."
+        ),
+        click.option("--mps", help="NVIDIA MPS: auto (default: where it was measured to pay), on or off."),
+        click.option("--safety", type=float, help="Ask for so many times the estimated time (default 1.3)."),
     ]
 
 
@@ -95,7 +109,7 @@ def slurm_options() -> list[Callable[[Function], Function]]:
 SETTING_WORDS = (
     "slots", "cpus", "memory", "gpus", "gpu_memory", "time", "timeout", "grace", "retries", "output_limit", "folder",
     "gpu_type", "mem_per_gpu", "gpus_per_job", "nodes", "account", "partition", "qos", "agents", "max_jobs", "throttle",
-    "mail_user", "mail_type", "options",
+    "mail_user", "mail_type", "options", "most", "prefer", "headroom", "mps", "safety",
 )  # fmt: skip
 
 

@@ -49,10 +49,10 @@ def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
         study = replace(study, data=tuple(Data(path) for path in paths))
     flags = {word: options[word] for word in SETTING_WORDS}
     flags["options"] = flags["options"] or None
-    return _plan(study, flags, options["on"], options["site"], options.get("here", True))
+    return plan_study(study, flags, options["on"], options["site"], options.get("here", True))
 
 
-def _plan(study: Study, flags: dict[str, Any], on: str | None, site: str | None, anyway: bool) -> Asked:
+def plan_study(study: Study, flags: dict[str, Any], on: str | None, site: str | None, anyway: bool) -> Asked:
     answers = slurm_answers()
     if on == "local" and answers and not anyway:
         _refuse_login_host()

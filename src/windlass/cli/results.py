@@ -36,6 +36,7 @@ from windlass.view.table import terminal_width, wants_color
     show_default=True,
     help="Which value of a trial.",
 )
+@click.option("--usage", is_flag=True, help="Also what each trial used: memory, GPU memory, cores.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("-o", "--output", metavar="FILE", help="Write to a file instead.")
@@ -48,6 +49,7 @@ def command(
     limit: int,
     metric_name: str | None,
     stat: str,
+    usage: bool,
     kind: str,
     as_json: bool,
     output: str | None,
@@ -71,7 +73,7 @@ def command(
             click.echo(f"{metric.name} ({metric.goal}), the {stat} value of each trial", err=True)
         rows = _groups(paths, index, included, _needed(metric), by, stat, facts.seed_name)
     else:
-        rows = result_rows(paths, index, included, metric, facts.seed_name)
+        rows = result_rows(paths, index, included, metric, facts.seed_name, usage)
     kind = "json" if as_json else kind
     if best and kind == "table" and output is None and limit == 1:
         print(render_card(next(iter(rows), {})))

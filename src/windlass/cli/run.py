@@ -16,11 +16,14 @@ from windlass.cli.request import Asked, read_request, warn
 from windlass.collect.joblog import Joblog
 from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
+from windlass.errors import input_error
 from windlass.flow import Outcome, check_slurm_plan, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
 from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
-from windlass.view.plan import render_submitted
+from windlass.rehearse import RehearsingLauncher, rehearse_plan
+from windlass.spec.units import parse_duration_s
+from windlass.view.plan import render_cost_line, render_submitted
 from windlass.view.status import render_end, view_to_json
 
 _MANY_TRIALS = 100_000
@@ -33,6 +36,8 @@ _MANY_TRIALS = 100_000
 @click.option("--here", is_flag=True, help="With --on local: also on a login host.")
 @click.option("--joblog", metavar="FILE", help="Also write GNU parallel's joblog.")
 @click.option("--sample", type=click.IntRange(1), metavar="K", help="Only K trials, far apart: do they work at all?")
+@click.option("--rehearse", is_flag=True, help="One agent first; the rest once its usage has levelled out and fits.")
+@click.option("--rehearse-limit", default="5m", metavar="TIME", show_default=True, help="For that to happen, at most.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @yes_option
 @json_option
@@ -43,6 +48,8 @@ def command(
     wait: bool,
     joblog: str | None,
     sample: int | None,
+    rehearse: bool,
+    rehearse_limit: str,
     quiet: bool,
     yes: bool,
     as_json: bool,
@@ -58,21 +65,22 @@ def command(
     once lets running trials end, twice stops them.
     """
     chosen = options["on"]
+    rehearse_s = _read_limit(rehearse_limit) if rehearse else None
     asked = read_request(ctx.meta["words"], options)
     plan = asked.plan
     if not quiet:
-        warn(asked.study.warnings)
+        warn([*asked.study.warnings, *(plan.warnings if asked.cluster is None else ())])
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
     reporter = _RunReporter(quiet)
     log = _LazyJoblog(joblog, plan.folder) if joblog else None
     try:
         if asked.cluster is None:
-            outcome = run_plan(plan, LocalLauncher(), reporter, log, sample)
+            outcome = _run_here(plan, reporter, log, sample, rehearse_s)
         else:
             if chosen is None:
                 reporter.say(f"{plan.site_name}: Slurm answers, the trials go there (--on local: to this machine)")
-            paths, submitted = _submit(asked, reporter, sample)
+            paths, submitted = _submit(asked, reporter, sample, rehearse_s)
             if not wait:
                 show_submitted(paths, submitted, as_json, reporter)
                 return 0
@@ -88,14 +96,39 @@ def command(
     return outcome.exit_code
 
 
-def _submit(asked: Asked, reporter: StreamReporter, sample: int | None) -> tuple[StudyPaths, Submitted]:
+def _read_limit(text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise input_error(str(error), "write --rehearse-limit 5m") from None
+
+
+def _run_here(
+    plan: Plan, reporter: StreamReporter, log: _LazyJoblog | None, sample: int | None, rehearse_s: float | None
+) -> Outcome:
+    if rehearse_s is None:
+        return run_plan(plan, LocalLauncher(), reporter, log, sample)
+    launcher = RehearsingLauncher(LocalLauncher(), reporter.say)
+    outcome = run_plan(plan, launcher, reporter, log, sample, rehearse_s)
+    launcher.raise_for_refusal()
+    return outcome
+
+
+def _submit(
+    asked: Asked, reporter: StreamReporter, sample: int | None, rehearse_s: float | None
+) -> tuple[StudyPaths, Submitted]:
     assert asked.cluster is not None
     warnings = check_slurm_plan(asked.plan, asked.cluster)
     if passed_at(asked.study) is None:
         warnings.append("this command at this commit has not passed `windlass check` here")
     for warning in warnings:
         reporter.say(f"warning: {warning}")
+    cost = render_cost_line(asked.plan)
+    if cost:
+        reporter.say(cost)
     prepare_environment(asked.plan, asked.cluster.internet, reporter.say)
+    if rehearse_s is not None:
+        return rehearse_plan(asked.plan, reporter, rehearse_s, sample)
     return submit_plan(asked.plan, reporter, sample)
 
 

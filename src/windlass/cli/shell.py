@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import time
 from typing import Any
 
 import click
 
 from windlass.cli.options import CommandWithWords, study_options
 from windlass.cli.request import Asked, read_request, warn
+from windlass.collect.recorded import read_recording
 from windlass.errors import SchedulerError, input_error
 from windlass.launch.interactive import SHELL_NAME, render_salloc
+from windlass.launch.recording import write_recorder
+from windlass.paths import STUDIES, find_project
 from windlass.slurm.ask import ask
 from windlass.slurm.rows import QUEUE_ENV, parse_queue, queue_words
 from windlass.slurm.states import ENDED
 from windlass.spec import find_study_file
 from windlass.view.progress import render_duration
+from windlass.view.recorded import render_draft
 
 
 @click.command(cls=CommandWithWords)
@@ -24,15 +30,27 @@ from windlass.view.progress import render_duration
 @click.option("--site", metavar="NAME", help="The cluster's profile (default: found out).")
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--force", is_flag=True, help="Also where an interactive job of yours is there already.")
+@click.option("--record", is_flag=True, help="Write down what is typed, and draft `environment:` from it at the end.")
+@click.option("--draft", metavar="FOLDER", hidden=True)
 @click.pass_context
-def command(ctx: click.Context, /, dry_run: bool, force: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, dry_run: bool, force: bool, record: bool, draft: str | None, **options: Any) -> None:
     """Get an interactive job with the study's needs, for looking around and for finding errors.
 
     It lasts as long as the site allows such jobs by default (often an hour); --time asks for another time. Words after
     -- are executed there instead of a shell. It holds what it was given until it ends: leave it with `exit`, and use
     `windlass run` for the work itself.
+
+    With --record it is a bash that remembers: what made the program work (modules, activation, variables) is printed
+    at the end as lines for the study's file.
     """
+    if draft is not None:
+        _show_draft(draft)
+        return
     program = ctx.meta["words"] or (os.environ.get("SHELL") or "/bin/bash", "-l")
+    if record:
+        if ctx.meta["words"]:
+            raise input_error("--record is for a shell, not for a command", "leave out what stands after --")
+        program = write_recorder(_recording_folder()) if not dry_run else ("bash", "--rcfile", "RECORDER", "-i")
     has_study = options["study"] or options["configs"] or find_study_file(os.getcwd())
     # Without a study, flags alone say what the job needs.
     asked = read_request(() if has_study else ("true",), {**options, "on": "slurm"})
@@ -52,6 +70,29 @@ def command(ctx: click.Context, /, dry_run: bool, force: bool, **options: Any) -
         os.execvp(words[0], words)
     except OSError as error:
         raise SchedulerError(f"{words[0]}: {error.strerror}") from error
+
+
+def _recording_folder() -> str:
+    """In the project, which the node can see."""
+    home = os.path.join(find_project(os.getcwd()), STUDIES, "recorded")
+    os.makedirs(home, exist_ok=True)
+    marker = os.path.join(os.path.dirname(home), ".gitignore")
+    if not os.path.exists(marker):
+        with open(marker, "w", encoding="ascii") as file:
+            file.write("*\n")
+    return os.path.join(home, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+
+
+def _show_draft(folder: str) -> None:
+    """Print the draft and keep it beside the recording, which goes: it holds all variables of the shell."""
+    try:
+        text = render_draft(read_recording(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    kept = f"{folder}.yaml"
+    with open(kept, "w", encoding="utf-8") as file:
+        file.write(text)
+    print(f"\n{text}\nkept in {kept}")
 
 
 def choose_time_s(asked: Asked) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from windlass.paths import StudyPaths
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MEMORY_BELOW_BYTES = 4 << 20  # so little is read anew faster than a file is worth
 _BUSY_S = 60.0
 _KEPT_S = 30 * 86400.0
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS journal (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS trial (
     number INTEGER PRIMARY KEY, state, cause, t, rank, writer, starts, attempt, start, duration_s, exit_code,
-    signal, stage, output_bytes, rss_mb, cpu_s, step, metrics, note, more
+    signal, stage, output_bytes, rss_mb, cpu_s, step, metrics, note, use, more
 );
 CREATE INDEX IF NOT EXISTS trial_not_done ON trial (state) WHERE state <> 'done';
 CREATE TABLE IF NOT EXISTS note (t, writer, text, number);

@@ -14,12 +14,14 @@ from windlass.claims.ranges import Range, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import best_numbers
 from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
+from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, Note, TrialRecord
 from windlass.journal.read import journal_files, writer_of
 from windlass.paths import StudyPaths
 from windlass.states import State
 
+_LATEST = 1000  # trials whose durations tell the spread of all
 _NOT_WELL = (State.FAILED, State.INTERRUPTED, State.CANCELLED)
 
 
@@ -122,10 +124,15 @@ class StudyIndex:
         records = {record.number: record for record in self.records(numbers)}
         return [records[number] for number in numbers]
 
-    def mean_duration_s(self) -> float | None:
-        """Of trials that are done; None while none is."""
+    def durations(self) -> Durations:
+        """Of trials that are done; the spread is that of the latest ones."""
         row = next(self._select("SELECT sum(timed), sum(duration_s) FROM summary WHERE state = 'done'"))
-        return max(0.0, row[1] / row[0]) if row[0] else None
+        if not row[0]:
+            return Durations()
+        query = "SELECT duration_s FROM trial WHERE state = 'done' ORDER BY number DESC LIMIT ?"
+        ordered = sorted(d for (d,) in self._select(query, (_LATEST,)) if isinstance(d, (int, float)))
+        low_s, high_s = (ordered[int(share * (len(ordered) - 1))] for share in (0.1, 0.9)) if ordered else (0.0, 0.0)
+        return Durations(int(row[0]), max(0.0, row[1] / row[0]), low_s, high_s)
 
     def agents(self) -> list[AgentRecord]:
         """In the order of their names, which is that of their beginnings."""

@@ -42,7 +42,7 @@ def list_studies(roots: Sequence[str]) -> list[str]:
             names = os.listdir(root)
         except OSError:
             continue
-        for path in (os.path.join(root, name) for name in names):
+        for path in (os.path.join(root, name) for name in names if not name.startswith(".")):
             if is_study_folder(path):
                 found.append((_touched(path), path))
     return [path for _, path in sorted(found, reverse=True)]

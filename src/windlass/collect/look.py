@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from typing import Any
 
 from windlass.claims import ranges as rs
@@ -12,6 +14,7 @@ from windlass.collect.index import StudyIndex
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.reconcile import StudyView, split_lost, study_view
 from windlass.journal.fold import AgentRecord
+from windlass.measured import parse_measurement
 from windlass.paths import StudyPaths
 
 _LIVES = {Fate.ALIVE: True, Fate.DEAD: False, Fate.SUSPECT: None}
@@ -65,10 +68,22 @@ def look(paths: StudyPaths, *, accounting: bool | None = None) -> StudyView:
             running=[record for record in index.running() if rs.contains(register.current, record.number)],
             agents=agents,
             alive=agents_alive(paths, agents),
-            mean_duration_s=index.mean_duration_s(),
+            done=index.durations(),
+            measured_s=_read_measured_s(paths),
+            now=time.time(),
             notes=index.notes(),
             damaged_lines=index.damaged(),
             jobs=look_at_jobs(paths, agents, accounting=accounting),
         )
     finally:
         index.close()
+
+
+def _read_measured_s(paths: StudyPaths) -> float | None:
+    """What one trial takes in the company that was chosen for it, where `windlass measure` found it out."""
+    try:
+        with open(os.path.join(paths.folder, "measured.json"), encoding="utf-8") as file:
+            choice = parse_measurement(json.load(file)).choice
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return None if choice is None else choice.trial_s

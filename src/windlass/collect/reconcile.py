@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from windlass.collect.jobview import JobsView
+from windlass.collect.timeleft import (
+    NO_DURATIONS,
+    NO_HOURS,
+    Durations,
+    Hours,
+    TimeLeft,
+    estimate_time_left,
+    fold_spent,
+    fold_to_come,
+)
 from windlass.journal.fold import AgentRecord, Note, TrialRecord
+from windlass.slurm.states import JobState
 from windlass.states import Cause, State
 
 
@@ -28,24 +39,41 @@ class StudyView:
     total: int
     counts: dict[str, int]  # every state, also those with no trial
     running: tuple[TrialRecord, ...]
-    eta_s: float | None
+    left: TimeLeft | None  # None: nothing is known to tell it from
     agents: tuple[AgentView, ...]
     causes: dict[str, int]  # of trials that did not end well
     notes: tuple[Note, ...]
     damaged_lines: int
     lost: tuple[TrialRecord, ...] = ()  # said to run by agents that are no more; counted as interrupted
     jobs: JobsView | None = None  # only of studies whose agents are jobs
+    spent: Hours = NO_HOURS
+    to_come: Hours = NO_HOURS
+
+    @property
+    def eta_s(self) -> float | None:
+        """Time left if all goes on as it went; None while that cannot be told."""
+        return None if self.left is None else self.left.seconds
+
+
+def _cause_of(agent: str, starved: set[str]) -> Cause:
+    return Cause.HOST_MEMORY if agent in starved else Cause.LOST
 
 
 def split_lost(
-    running: Sequence[TrialRecord], agents: Iterable[AgentRecord], alive: Mapping[str, bool | None]
+    running: Sequence[TrialRecord],
+    agents: Iterable[AgentRecord],
+    alive: Mapping[str, bool | None],
+    jobs: JobsView | None = None,
 ) -> tuple[list[TrialRecord], list[TrialRecord]]:
     """Trials that run, and those whose agent ended without ending them, which are interrupted."""
     gone = {agent.id for agent in agents if agent.ended}
     gone.update(agent for agent, lives in alive.items() if lives is False)
     still = [record for record in running if record.agent not in gone]
+    starved = {job.agent for job in jobs.jobs if job.state is JobState.OUT_OF_MEMORY} if jobs is not None else set()
     lost = [
-        replace(record, state=State.INTERRUPTED, cause=Cause.LOST.value) for record in running if record.agent in gone
+        replace(record, state=State.INTERRUPTED, cause=_cause_of(record.agent, starved).value)
+        for record in running
+        if record.agent in gone
     ]
     return still, lost
 
@@ -60,48 +88,48 @@ def study_view(
     running: Sequence[TrialRecord],
     agents: Sequence[AgentRecord],
     alive: Mapping[str, bool | None],
-    mean_duration_s: float | None = None,
+    done: Durations = NO_DURATIONS,
+    measured_s: float | None = None,
+    now: float = 0.0,
     notes: Iterable[Note] = (),
     damaged_lines: int = 0,
     jobs: JobsView | None = None,
 ) -> StudyView:
     """The study as it is; `counts`, `causes` and `running` are what the journals say.
 
-    An agent that `alive` does not know may live or not; its trials run until more is known.
+    An agent that `alive` does not know may live or not; its trials run until more is known. `measured_s` is what one
+    trial was measured to take, for where none has told yet.
     """
-    still, lost = split_lost(running, agents, alive)
+    still, lost = split_lost(running, agents, alive, jobs)
     settled = {state.value: counts.get(state, 0) for state in State}
     settled[State.RUNNING.value] -= len(lost)
     settled[State.INTERRUPTED.value] += len(lost)
     all_causes = dict(causes)
-    if lost:
-        all_causes[Cause.LOST.value] = all_causes.get(Cause.LOST.value, 0) + len(lost)
+    for record in lost:
+        cause = record.cause or Cause.LOST.value
+        all_causes[cause] = all_causes.get(cause, 0) + 1
     views = tuple(_agent_view(agent, alive, still) for agent in agents)
-    remaining = settled[State.WAITING.value] + settled[State.RUNNING.value] + len(lost)
+    slots = sum(agent.record.slots for agent in views if agent.alive)
+    waiting = settled[State.WAITING.value] + settled[State.INTERRUPTED.value]  # these are taken again
+    left = estimate_time_left(still, waiting, slots, done, now, measured_s)
     return StudyView(
         name=name,
         folder=folder,
         total=total,
         counts=settled,
         running=tuple(still),
-        eta_s=_eta_s(remaining, mean_duration_s, views),
+        left=left,
         agents=views,
         causes=all_causes,
         notes=tuple(notes),
         damaged_lines=damaged_lines,
         lost=tuple(lost),
         jobs=jobs,
+        spent=fold_spent(agents, alive, jobs, now),
+        to_come=fold_to_come(left, agents, alive, jobs),
     )
 
 
 def _agent_view(agent: AgentRecord, alive: Mapping[str, bool | None], running: Sequence[TrialRecord]) -> AgentView:
     lives = False if agent.ended else alive.get(agent.id)
     return AgentView(agent, lives, sum(record.agent == agent.id for record in running))
-
-
-def _eta_s(remaining: int, mean_duration_s: float | None, agents: Iterable[AgentView]) -> float | None:
-    """Time left if all goes on as it went; None while nothing is known to be under way or to have ended."""
-    if remaining == 0:
-        return 0.0
-    slots = sum(agent.record.slots for agent in agents if agent.alive)
-    return None if mean_duration_s is None or slots == 0 else remaining * mean_duration_s / slots

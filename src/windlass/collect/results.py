@@ -20,6 +20,7 @@ from windlass.collect.groups import (
 )
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import find_lost
+from windlass.collect.usage import cores_of, memory_mb_of, used
 from windlass.journal.fold import TrialRecord
 from windlass.model import Metric, Range
 from windlass.paths import StudyPaths
@@ -46,6 +47,7 @@ class ResultRows:
     metric: Metric | None = None
     seed_name: str = "seed"
     lost: frozenset[int] = frozenset()  # said to run, by agents that are no more
+    with_usage: bool = False  # also what each trial used
 
     def __iter__(self) -> Iterator[Row]:
         trials = TrialFile(self.paths)
@@ -62,7 +64,8 @@ class ResultRows:
             record = records.get(number)
             if record is not None and number in self.lost:
                 record = replace(record, state=State.INTERRUPTED, cause=Cause.LOST.value)
-            yield trial_row(number, trial, record, self.metric, self.seed_name)
+            row = trial_row(number, trial, record, self.metric, self.seed_name)
+            yield {**row, **usage_columns(record)} if self.with_usage else row
 
 
 def result_rows(
@@ -71,9 +74,23 @@ def result_rows(
     included: Sequence[Range],
     metric: Metric | None = None,
     seed_name: str = "seed",
+    with_usage: bool = False,
 ) -> ResultRows:
     """The rows of the included trials."""
-    return ResultRows(paths, index, included, metric, seed_name, find_lost(paths, index))
+    return ResultRows(paths, index, included, metric, seed_name, find_lost(paths, index), with_usage)
+
+
+def usage_columns(record: TrialRecord | None) -> Row:
+    """What a trial's attempt used, as far as it was sampled."""
+    if record is None:
+        return dict.fromkeys(("used.memory_mb", "used.gpu_mb", "used.gpu_percent", "used.cores", "used.first_step_s"))
+    return {
+        "used.memory_mb": memory_mb_of(record),
+        "used.gpu_mb": used(record, "gpu_mb"),
+        "used.gpu_percent": used(record, "gpu_pct"),
+        "used.cores": cores_of(record),
+        "used.first_step_s": used(record, "first_s"),
+    }
 
 
 def trial_row(

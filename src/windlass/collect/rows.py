@@ -24,13 +24,13 @@ Row = tuple[Any, ...]
 
 COLUMNS = (
     "number, state, cause, t, rank, writer, starts, attempt, start, duration_s, exit_code, signal, stage,"
-    " output_bytes, rss_mb, cpu_s, step, metrics, note, more"
+    " output_bytes, rss_mb, cpu_s, step, metrics, note, use, more"
 )
 INSERT = f"INSERT OR REPLACE INTO trial VALUES ({', '.join('?' * len(COLUMNS.split(',')))})"
 STATE, CAUSE, DURATION_S = 1, 2, 9  # positions in a row that the summary needs
 
-# A row's columns from `attempt` to `note`, by the event's keys; `metrics` is JSON.
-_END_KEYS = ("n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note")
+# A row's columns from `attempt` to `use`, by the event's keys; `metrics` and `use` are JSON.
+_END_KEYS = ("n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note", "use")
 _NOTHING = (None,) * len(_END_KEYS)
 _CHUNK = 500  # parameters in one query; old SQLite allows 999
 
@@ -46,10 +46,11 @@ def render_row(number: int, history: TrialHistory) -> Row:
         details: Row = (
             get("n"), get("start"), get("dur"), get("code"), get("sig"), get("stage"), get("out"),
             get("rss_mb"), get("cpu_s"), get("step"), _render_metrics(get("m")), get("note"),
+            _render_use(get("use")),
         )  # fmt: skip
     elif rank in (START, BEAT):
         step, metrics = event.get("step"), _render_metrics(event.get("m"))
-        details = (event.get("n"), event.get("t"), *_NOTHING[2:9], step, metrics, None)
+        details = (event.get("n"), event.get("t"), *_NOTHING[2:9], step, metrics, None, _render_use(event.get("use")))
     else:
         details = (event.get("n"), *_NOTHING[1:])
     state = state_of(verdict).value
@@ -96,9 +97,9 @@ def chunks(numbers: Iterable[int], slack: int = 1) -> Iterator[tuple[str, tuple[
 def _parse_verdict(row: Row) -> Verdict:
     rank = row[4]
     event: dict[str, Any] = {}
-    for key, value in zip(_END_KEYS, row[7:19], strict=True):
+    for key, value in zip(_END_KEYS, row[7:20], strict=True):
         if value is not None:
-            event[key] = json.loads(value) if key == "m" else value
+            event[key] = json.loads(value) if key in ("m", "use") else value
     if rank == END:
         event["cause"] = row[CAUSE]
     elif rank in (START, BEAT):
@@ -123,9 +124,16 @@ def _render_metrics(metrics: Mapping[str, Any] | None) -> str | None:
         return _encode_plain({name: _strict(values) for name, values in metrics.items()})
 
 
+def _render_use(use: Any) -> str | None:
+    """What an attempt used, in strict JSON; in a damaged journal it may be anything."""
+    return _render_metrics(use) if isinstance(use, dict) else None
+
+
 def _strict(value: Any) -> Any:
     if isinstance(value, list):
         return [_strict(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
     return wire_number(value) if isinstance(value, float) else value
 
 

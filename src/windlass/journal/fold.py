@@ -8,6 +8,7 @@ where its clock was set back.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -21,6 +22,14 @@ NUMBER_LIMIT = 1 << 40  # a trial's number is below
 _TICK_S = 1e-6  # a writer's next event is at least this much later than the one before
 _LATEST_S = 1e11  # no clock is that wrong; a larger time is damage
 _STATE_OF_TEXT: Dict[str, State] = {cause.value: state for cause, state in STATE_OF.items()}
+
+
+class LiveProgress(NamedTuple):
+    """How far an attempt is. None: not known."""
+
+    step: float
+    steps: Optional[float]  # in all
+    remaining_s: Optional[float]
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,14 @@ class TrialRecord:
     rss_mb: Optional[float] = None
     cpu_s: Optional[float] = None
     note: Optional[str] = None
+    # What the attempt used (see events.py, `use`); of one under way what its agent last told: p, mem, gpu.
+    use: Mapping[str, Any] = field(default_factory=dict)
+    told: Optional[float] = None  # when the agent last told of an attempt under way
+
+    @property
+    def progress(self) -> Optional[LiveProgress]:
+        """How far an attempt under way was when its agent last told; None where it has not."""
+        return parse_progress(self.use.get("p"))
 
 
 @dataclass(frozen=True)
@@ -224,7 +241,8 @@ def _fold_beat(folded: Folded, state: WriterState, writer: str, t: float, event:
     for key, live in (event.get("live") or {}).items():
         number = parse_number(int(key))
         attempt, start = state.open.get(number, (0, None))
-        said = {"n": attempt, "t": start, "step": live.get("step"), "m": live.get("m") or {}}
+        use = {key: live[key] for key in _LIVE_USE if live.get(key) is not None}
+        said = {"n": attempt, "t": start, "step": live.get("step"), "m": live.get("m") or {}, "use": use}
         _add(folded, number, Verdict(t, BEAT, writer, said))
 
 
@@ -264,6 +282,7 @@ def _fold_bye(folded: Folded, state: WriterState, writer: str, t: float, event: 
 
 
 _NO_METRICS: Dict[str, Any] = {}
+_LIVE_USE = ("p", "mem", "gpu")
 _HANDLERS = {
     "start": _fold_start,
     "end": _fold_end,
@@ -306,6 +325,24 @@ def parse_metrics(wire: Mapping[str, Any]) -> Dict[str, MetricSummary]:
     return metrics
 
 
+def parse_progress(wire: Any) -> Optional[LiveProgress]:
+    """The journal's [step, steps or null, remaining_s or null]; None for anything else."""
+    if not isinstance(wire, (list, tuple)) or len(wire) != 3:
+        return None
+    step, steps, remaining_s = (_finite(value) for value in wire)
+    return None if step is None else LiveProgress(step, steps, remaining_s)
+
+
+def _finite(value: Any) -> Optional[float]:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
+
+
+def _use_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    use = event.get("use")
+    return use if isinstance(use, dict) else {}
+
+
 def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
     event, rank = verdict.event, verdict.rank
     if rank == END:
@@ -328,6 +365,7 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             rss_mb=event.get("rss_mb"),
             cpu_s=event.get("cpu_s"),
             note=event.get("note"),
+            use=_use_of(event),
         )
     if rank in (START, BEAT):
         began = event.get("t")
@@ -341,6 +379,8 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             start=began,
             step=event.get("step"),
             metrics=parse_metrics(event.get("m") or {}),
+            use=_use_of(event),
+            told=verdict.t if rank == BEAT else None,
         )
     agent = verdict.writer if rank == AGAIN else ""
     return TrialRecord(number, state_of(verdict), cause_of(verdict), verdict.t, starts, agent)

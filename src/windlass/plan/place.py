@@ -15,6 +15,7 @@ _WORDS = {
     "gpus": ("needs", "gpus"),
     "gpu_memory_mb": ("needs", "gpu_memory"),
     "gpu_type": ("needs", "gpu_type"),
+    "most": ("pack", "most"),
     "mem_per_gpu_mb": ("slurm", "mem_per_gpu"),
     "folder": ("", "folder"),
     "env": ("", "env"),
@@ -61,7 +62,8 @@ def _write(plan: Plan, key: str, value: str) -> str:
     setting = plan.settings.get(key)
     if setting is not None and setting.source == "study" and plan.study.source:
         return f"`{section}: {{{word}: {value}}}`" if section else f"`{word}: {value}`"
-    return f"`--{word.replace('_', '-')} {value}`"
+    flag = "most-per-gpu" if key == "most" else word.replace("_", "-")
+    return f"`--{flag} {value}`"
 
 
 def render_duration(seconds: float) -> str:

@@ -39,7 +39,7 @@ def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Pr
 
 
 def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
-    request, text = plan.request, " ".join(command_words(plan))
+    request = plan.request
     for folder in here.folders:
         if (
             is_below(folder.real, ("/tmp", "/var/tmp", "/run"))
@@ -49,17 +49,21 @@ def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
             yield f"{folder.path} is usually a folder of this host alone; if nodes cannot see it, every job fails"
     if request is None:
         return
-    gpus = plan.settings.get("gpus")
-    if gpus is not None and gpus.value and gpus.value > 1 and not _USES_SEVERAL.search(text):
-        yield (
-            f"a trial gets {gpus.value:g} GPUs, and nothing in its command speaks of several: "
-            "most programs use one unless told otherwise"
-        )
-    if request.nodes > 1 and not _SEVERAL_NODES.search(text):
+    yield from find_gpu_warnings(plan)
+    if request.nodes > 1 and not _SEVERAL_NODES.search(" ".join(command_words(plan))):
         yield f"a job gets {request.nodes} nodes, and nothing in the command starts processes on the others (srun)"
     mails = {word.upper() for word in request.mail_types} | {str(request.options.get("mail-type", "")).upper()}
     if plan.agents > 1 and any({"ALL", "ARRAY_TASKS"} & set(mail.split(",")) for mail in mails):
         yield f"mail of all kinds for {plan.agents} agents is a flood; `mail_type: [END, FAIL]` is one for the array"
+
+
+def find_gpu_warnings(plan: Plan) -> Iterator[str]:
+    gpus = plan.settings.get("gpus")
+    if gpus is not None and gpus.value and gpus.value > 1 and not _USES_SEVERAL.search(" ".join(command_words(plan))):
+        yield (
+            f"a trial gets {gpus.value:g} GPUs, and nothing in its command speaks of several "
+            "(torchrun, accelerate, srun, …): most programs use one unless told otherwise"
+        )
 
 
 def _placeholders(plan: Plan, request: Request | None) -> Iterator[Problem]:

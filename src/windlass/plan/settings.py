@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.errors import InputError, Problem
 from windlass.model import Needs, Setting
-from windlass.spec.units import parse_duration_s, parse_memory_mb, parse_slurm_time_s
+from windlass.spec.units import parse_duration_s, parse_headroom, parse_memory_mb, parse_slurm_time_s
 
 GIGABYTE = 1 << 30
 
@@ -22,6 +22,7 @@ class Known:
     parse: Callable[[Any], Any]
     default: Any
     help: str
+    flag: str = ""  # where it is not the word
 
 
 def _count(value: Any) -> int:
@@ -77,6 +78,25 @@ def _cores(value: Any) -> float:
     return _amount(value)
 
 
+def _choice(*accepted: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in accepted:
+            raise ValueError(f"one of {', '.join(accepted)} is wanted, not {value}")
+        return str(value)
+
+    return parse
+
+
+def _headroom(value: Any) -> str:
+    return parse_headroom(str(value))
+
+
+def _factor(value: Any) -> float:
+    if _amount(value) < 1:
+        raise ValueError(f"1 or more is wanted, not {value}")
+    return _amount(value)
+
+
 def _words(value: Any) -> tuple[str, ...]:
     words = value if isinstance(value, (list, tuple)) else str(value).split(",")
     return tuple(str(word).strip().upper() for word in words)
@@ -103,6 +123,11 @@ SETTINGS: tuple[Known, ...] = (
     Known("gpu_memory", "gpu_memory_mb", _memory, None, "GPU memory one trial needs"),
     Known("gpu_type", "gpu_type", _text, None, "type of GPU, by the cluster's name for it"),
     Known("time", "time_s", _time, None, "time one trial needs"),
+    Known("most", "most", _positive, None, "trials that share a GPU, at most", "most_per_gpu"),
+    Known("prefer", "prefer", _choice("throughput", "latency"), "throughput", "trials an hour, or each of them quick"),
+    Known("headroom", "headroom", _headroom, "next", "GPU memory beyond the measured peak"),
+    Known("mps", "mps", _choice("auto", "on", "off"), "auto", "NVIDIA MPS where trials share a GPU"),
+    Known("safety", "safety", _factor, 1.3, "so many times the estimated time is asked for"),
     Known("timeout", "timeout_s", _duration, None, "a trial that takes longer is ended"),
     Known("grace", "grace_s", _duration, 10.0, "time between TERM and KILL"),
     Known("retries", "retries", _retries, {}, "further attempts after a failure"),
@@ -166,7 +191,7 @@ def resolve_settings(
             resolved[known.key] = setting
         except (ValueError, TypeError) as error:
             flagged = flags.get(known.word) is not None
-            place = f"--{known.word.replace('_', '-')}" if flagged else known.word
+            place = f"--{(known.flag or known.word).replace('_', '-')}" if flagged else known.word
             problems.append(Problem(f"{place}: {error}", "", "" if flagged else site_file))
     if problems:
         raise InputError(problems)

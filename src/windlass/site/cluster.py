@@ -28,6 +28,7 @@ class GpuType:
     memory_mb: int | None = None
     share_cpus: int | None = None  # cores that go with one GPU: a fair share of its node
     share_memory_mb: int | None = None
+    cost: float | None = None  # of one GPU for an hour, in the site's unit
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Cluster:
     scratch: str | None = None  # what stands in for $SCRATCH; may hold $USER
     submit_from_home: bool = True
     internet: bool | None = None
+    cost_unit: str | None = None  # what the site counts computing time in
     shell_time_s: float = 3600.0  # the most an interactive job gets without being asked for more
     login_hosts: tuple[str, ...] = ()  # patterns
     notes: tuple[str, ...] = ()

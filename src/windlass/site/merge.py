@@ -111,6 +111,7 @@ def _with_shares(gpu: GpuType, nodes: tuple[Node, ...], profiled: GpuType) -> Gp
     return replace(
         gpu,
         memory_mb=profiled.memory_mb or known_memory_mb(gpu.name),
+        cost=profiled.cost,
         share_cpus=min(profiled.share_cpus, max(cpus)) if profiled.share_cpus else min(cpus),
         share_memory_mb=(min(profiled.share_memory_mb, max(memory_mb)) if profiled.share_memory_mb else min(memory_mb)),
     )

@@ -18,12 +18,13 @@ GENERIC = "generic"
 PACKAGED = os.path.join(os.path.dirname(__file__), "profiles")
 _NAME = re.compile(r"[\w.-]+")
 
-Kind = Literal["text", "texts", "truth", "count", "time", "memory"]
+Kind = Literal["text", "texts", "truth", "count", "amount", "time", "memory"]
 _WANTED: Mapping[Kind, str] = {
     "text": "text",
     "texts": "a list of texts",
     "truth": "true or false",
     "count": "a whole number of 1 or more",
+    "amount": "a number above 0",
     "time": 'a time such as "7-00:00:00" or "03:00:00"',
     "memory": 'a size such as "32000M" or "124G"',
 }
@@ -61,6 +62,7 @@ KEYS: tuple[Key, ...] = (
     Key("scratch", "text", "scratch", "what stands in for `$SCRATCH`; may hold `$USER`"),
     Key("submit_from_home", "truth", "submit_from_home", "false: jobs from below the home folder are refused"),
     Key("internet", "truth", "internet", "whether compute nodes reach the internet"),
+    Key("cost_unit", "text", "cost_unit", "what computing time is counted in, e.g. `core-hours`"),
     Key("shell_time", "time", "shell_time_s", "the most an interactive job gets without being asked for more"),
     Key("notes", "texts", "notes", "what else a user should know"),
 )  # fmt: skip
@@ -70,6 +72,7 @@ GPU_KEYS: tuple[Key, ...] = (
     Key("per_node", "count", "per_node", "the most that one node has"),
     Key("share_cpus", "count", "share_cpus", "cores that go with one GPU"),
     Key("share_memory", "memory", "share_memory_mb", "memory of the node that goes with one GPU"),
+    Key("cost", "amount", "cost", "what one GPU costs for an hour, in `cost_unit`"),
 )
 PARTITION_KEYS: tuple[Key, ...] = (
     Key("default", "truth", "is_default", "jobs that name none go here"),
@@ -275,6 +278,8 @@ def parse_value(key: Key, value: Any) -> Any:
         return value
     if key.kind == "count" and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
+    if key.kind == "amount" and isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return float(value)
     if key.kind == "texts" and isinstance(value, list) and all(isinstance(part, str) for part in value):
         return tuple(value)
     if key.kind == "text" and isinstance(value, str) and value:

@@ -45,6 +45,15 @@ def job_gone(job: Mapping[str, Any], queue: Optional[Queue], since: Optional[flo
     return Gone.NO if row.state in (JobState.RUNNING, JobState.SUSPENDED) else Gone.PERHAPS
 
 
+def ran_out_of_memory(job: Mapping[str, Any], queue: Optional[Queue], since: Optional[float] = None) -> bool:
+    """Whether the scheduler ended this start of a job because its memory ran out. False where it does not say."""
+    if queue is None or job_gone(job, queue, since) is not Gone.YES:
+        return False
+    array, task, own = _number(job.get("array")), _number(job.get("task")), _number(job.get("id"))
+    row = queue.row_of(array if array is not None else own or 0, task, own)
+    return row is not None and row.state is JobState.OUT_OF_MEMORY
+
+
 def _number(value: Any) -> Optional[int]:
     try:
         return None if value is None else int(value)

@@ -13,10 +13,11 @@ from windlass.model import Needs, Study, Warm
 from windlass.paths import find_project
 from windlass.spec.commands import build_stages
 from windlass.spec.document import Document, Path, Problems, parse_document
+from windlass.spec.names import check_names
 from windlass.spec.on_node import build_checkpoint, build_environment
 from windlass.spec.parameters import Placed, parse_parameters
 from windlass.spec.schema import StudyKeys
-from windlass.spec.space import build_space
+from windlass.spec.space import build_space, names_of
 from windlass.spec.structure import check_keys
 from windlass.spec.usage import check_usage
 
@@ -78,6 +79,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     said = _said(keys, place, problems)
     environment = build_environment(keys, problems)
     checkpoint = build_checkpoint(keys, [stage for stage, _ in stages], problems)
+    check_names(keys, names_of(space), problems)
     problems.raise_if_any()
     return Study(
         name=slug(keys.name or place.default_name),
@@ -97,6 +99,8 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         environment=environment,
         checkpoint=checkpoint,
         warm=keys.warm or Warm(),
+        variants=keys.variants or (),
+        progress=keys.progress,
         warnings=tuple(warnings),
     )
 
@@ -188,6 +192,7 @@ def _said(keys: StudyKeys, place: Place, problems: Problems) -> dict[str, Any]:
         "needs": _needs(keys),
         "code": keys.code,
         "keep": keys.keep,
+        **(dict(keys.pack) if keys.pack is not None else {}),
         **_interrupt(keys),
         **_slurm(keys),
     }

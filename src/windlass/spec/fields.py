@@ -85,26 +85,26 @@ def check_data(value: Any) -> tuple[Data, ...]:
         unknown = [name for name in said if name not in ("path", "compress")]
         if unknown or "path" not in said:
             raise wrong("each of data is a path, or a mapping with path and compress", "path: datasets/text", (number,))
-        compress = _one_of(said.get("compress", "none"), ("none", "gzip", "zstd", "auto"))
+        compress = one_of(said.get("compress", "none"), ("none", "gzip", "zstd", "auto"))
         found.append(Data(check_text(said["path"]), cast(Any, compress)))
     return tuple(found)
 
 
 def check_code(value: Any) -> str:
-    return _one_of(value, ("frozen", "live"))
+    return one_of(value, ("frozen", "live"))
 
 
 def check_keep(value: Any) -> str:
-    return _one_of(value, ("all", "best", "none"))
+    return one_of(value, ("all", "best", "none"))
 
 
 def check_place(value: Any) -> str:
-    return _one_of(value, ("shared", "node"))
+    return one_of(value, ("shared", "node"))
 
 
 def check_signal(value: Any) -> str:
     name = check_text(value).upper().removeprefix("SIG")
-    return _one_of(name, ("TERM", "USR1", "USR2", "INT"))
+    return one_of(name, ("TERM", "USR1", "USR2", "INT"))
 
 
 def check_truth(value: Any) -> bool:
@@ -275,7 +275,7 @@ def _seed_numbers(value: Any) -> tuple[int, ...]:
     )
 
 
-def _one_of(value: Any, accepted: tuple[str, ...]) -> str:
+def one_of(value: Any, accepted: tuple[str, ...]) -> str:
     if value not in accepted:
         raise wrong(
             f"{value!r} is not one of {', '.join(accepted)}",
@@ -285,17 +285,17 @@ def _one_of(value: Any, accepted: tuple[str, ...]) -> str:
 
 
 def check_args_format(value: Any) -> str:
-    return _one_of(value, ARGS_FORMATS)
+    return one_of(value, ARGS_FORMATS)
 
 
 def check_method(value: Any) -> str:
     if value in ("bayes", "bayesian", "tpe"):
         raise wrong(f"method {value} is not available", "method: random, with trials: 50")
-    return _one_of(value, ("grid", "random", "list"))
+    return one_of(value, ("grid", "random", "list"))
 
 
 def check_on_nan(value: Any) -> str:
-    return _one_of(value, ("warn", "stop"))
+    return one_of(value, ("warn", "stop"))
 
 
 def check_metric(value: Any) -> Metric:

@@ -33,7 +33,17 @@ from windlass.spec.fields import (
     check_warm,
     check_zip_groups,
 )
-from windlass.spec.sections import CheckpointKeys, EnvironmentKeys, InterruptKeys, Keys, NeedsKeys, SlurmKeys, key
+from windlass.spec.fields_pack import check_progress, check_variants
+from windlass.spec.sections import (
+    CheckpointKeys,
+    EnvironmentKeys,
+    InterruptKeys,
+    Keys,
+    NeedsKeys,
+    PackKeys,
+    SlurmKeys,
+    key,
+)
 
 
 class StudyKeys(Keys):
@@ -161,6 +171,26 @@ class StudyKeys(Keys):
         "0",
     )
     needs: NeedsKeys | None = key("What one trial takes.", "mapping", "needs: {cpus: 2, memory: 4GB}", "not said")
+    pack: PackKeys | None = key(
+        "How trials share a GPU. `windlass measure` finds out how many do best; this caps and shapes it.",
+        "mapping",
+        "pack: {most: 8, prefer: latency}",
+        "not said",
+    )
+    variants: Annotated[Any, BeforeValidator(check_variants)] = key(
+        "Parameters whose values need different amounts of memory. Each of their values is measured, and gets a budget "
+        "of its own; a GPU is filled with trials whose budgets together fit.",
+        "name or list of names",
+        "variants: [algo]",
+    )
+    progress: Annotated[Any, BeforeValidator(check_progress)] = key(
+        "How far a trial is, where neither `windlass.log(step=…)` nor a progress bar tells: a regular expression with "
+        "a group `step`, and perhaps one `total`. With `steps`, how many there are in all: a number, or `'{name}'` of "
+        "a parameter.",
+        "regular expression, or mapping with `pattern` and `steps`",
+        "progress: {pattern: 'epoch (?P<step>\\d+)', steps: '{epochs}'}",
+        "found out from what the trial prints",
+    )
     slurm: SlurmKeys | None = key(
         "What jobs ask Slurm for.", "mapping", "slurm: {account: def-prof, partition: gpu}", "not said"
     )

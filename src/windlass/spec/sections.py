@@ -1,4 +1,4 @@
-"""The sections of a study file: `needs`, `slurm`, `environment`, `checkpoint`, `interrupt`."""
+"""The sections of a study file: `needs`, `pack`, `slurm`, `environment`, `checkpoint`, `interrupt`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from windlass.spec.fields import (
     check_truth,
     check_words,
 )
+from windlass.spec.fields_pack import check_headroom, check_mps, check_prefer, check_safety
 
 
 def key(description: str, kind: str, example: str, default: str = "none") -> Any:
@@ -58,6 +59,44 @@ class NeedsKeys(Keys):
     )
     time: Annotated[float | None, BeforeValidator(check_time_with_unit)] = key(
         "How long one trial takes at most, with a unit.", "duration", "time: 1h30m"
+    )
+
+
+class PackKeys(Keys):
+    """How trials share a GPU, and how much more than they used they are given."""
+
+    most: Annotated[int | None, BeforeValidator(check_count)] = key(
+        "Never more trials a GPU than this; without GPUs, never more on one node. `most: 1` shares nothing.",
+        "number",
+        "most: 8",
+        "what `windlass measure` found; one without a measurement",
+    )
+    prefer: Annotated[Literal["throughput", "latency"] | None, BeforeValidator(check_prefer)] = key(
+        "`throughput`: as many trials an hour as can be. `latency`: only so many side by side that each of them is at "
+        "most 10 % slower than alone.",
+        "`throughput` or `latency`",
+        "prefer: latency",
+        "throughput",
+    )
+    headroom: Annotated[str | None, BeforeValidator(check_headroom)] = key(
+        "GPU memory beyond the measured peak: `next` rounds up to the next whole GB above it (2 GB become 3), or a "
+        "share, or a size. What `needs` say is taken as it is.",
+        "`next`, share or size",
+        "headroom: 20%",
+        "next",
+    )
+    mps: Annotated[Literal["auto", "on", "off"] | None, BeforeValidator(check_mps)] = key(
+        "NVIDIA MPS, which lets trials use one GPU at the same moment. `auto`: where `windlass measure` found that it "
+        "pays.",
+        "`auto`, `on` or `off`",
+        "mps: off",
+        "auto",
+    )
+    safety: Annotated[float | None, BeforeValidator(check_safety)] = key(
+        "Jobs ask for so many times the time that was estimated. A `time` in `needs` is taken as it is.",
+        "number of 1 or more",
+        "safety: 1.5",
+        "1.3",
     )
 
 
@@ -207,6 +246,7 @@ class InterruptKeys(Keys):
 
 SECTIONS: dict[str, type[Keys]] = {
     "needs": NeedsKeys,
+    "pack": PackKeys,
     "slurm": SlurmKeys,
     "environment": EnvironmentKeys,
     "checkpoint": CheckpointKeys,

@@ -7,6 +7,7 @@ import re
 
 DURATION_FORMS = "90s, 30m, 2h, 1h30m, 1d, HH:MM:SS or D-HH:MM:SS"
 SIZE_FORMS = "512MB, 4GB, 1.5GiB or 10G"
+HEADROOM_FORMS = "next (the next whole GB), 20% or 1GB"
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _UNIT_WORDS = {
@@ -77,3 +78,26 @@ def parse_size_bytes(text: str) -> int:
 def parse_memory_mb(text: str) -> int:
     """Megabytes (of 1024 × 1024 bytes), rounded up. A number without a unit raises ValueError."""
     return math.ceil(parse_size_bytes(text) / 1024**2)
+
+
+def parse_headroom(text: str) -> str:
+    """Memory beyond the peak, as ``next``, ``1024MB`` or ``20%``; see `add_headroom`. Raises ValueError."""
+    cleaned = text.strip().lower()
+    if cleaned == "next":
+        return cleaned
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", cleaned)
+    if percent:
+        return f"{float(percent[1]):g}%"
+    try:
+        return f"{parse_memory_mb(text)}MB"
+    except ValueError:
+        raise ValueError(f"{text!r} is not an amount beyond the peak") from None
+
+
+def add_headroom(peak_mb: float, headroom: str) -> int:
+    """What to plan with for such a peak. ``next``: the next whole GB above it, so that 2 GB become 3."""
+    if headroom == "next":
+        return (math.floor(peak_mb / 1024) + 1) * 1024
+    if headroom.endswith("%"):
+        return math.ceil(round(peak_mb * (100 + float(headroom[:-1])) / 100, 6))
+    return math.ceil(peak_mb + parse_memory_mb(headroom))

@@ -58,6 +58,14 @@ def _messages(numbers: Dict[str, float], step: Optional[float], of: Optional[flo
     return [message for part in halves for message in _messages({name: numbers[name] for name in part}, step, of)]
 
 
+def send_line(said: Dict[str, Any]) -> None:
+    """Tell the agent something that is no metric."""
+    path = os.environ.get("WINDLASS_METRICS")
+    if path:
+        said["attempt"] = int(os.environ.get("WINDLASS_ATTEMPT", "0"))
+        _send(path, json.dumps(said, separators=(",", ":")).encode() + b"\n")
+
+
 def _send(path: str, message: bytes) -> None:
     global _pipe, _pipe_of  # noqa: PLW0603
     try:

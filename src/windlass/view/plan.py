@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from windlass.model import Plan, Request, Submitted, Trial
+from windlass.model import Cost, PackTerms, Plan, Request, Split, Submitted, Trial
 from windlass.view.progress import render_duration
 
-_OF_JOBS = ("patience_s", "nodes", "mail_type")  # settings that mean nothing without a scheduler
+_OF_JOBS = ("patience_s", "nodes", "mail_type", "safety")  # settings that mean nothing without a scheduler
+_OF_GPUS = ("prefer", "headroom", "mps")
 
 
 def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
-    """Stable keys: study, folder, trials, agents, slots, request, settings, examples."""
+    """Stable keys: study, folder, trials, agents, slots, request, pack, estimate_s, cost, alternatives, settings."""
     return {
         "study": plan.study.name,
         "folder": plan.folder,
@@ -31,8 +32,12 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
             "gpus": list(plan.gpus),
             **_request_to_json(plan),
         },
+        "pack": asdict(plan.pack) if plan.pack is not None else None,
+        "estimate_s": plan.estimate_s,
+        "cost": asdict(plan.cost) if plan.cost is not None else None,
+        "alternatives": [asdict(split) for split in plan.alternatives],
         "settings": {key: {"value": one.value, "source": one.source} for key, one in plan.settings.items()},
-        "warnings": list(plan.study.warnings),
+        "warnings": [*plan.study.warnings, *plan.warnings],
         "examples": [
             {
                 "id": trial.id,
@@ -62,14 +67,19 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     ]
     if plan.gpus:
         lines.append(f"gpus       {', '.join(plan.gpus)}")
+    if plan.pack is not None and (plan.pack.budgets or plan.pack.budget.gpu_mb or plan.pack.budget.memory_mb):
+        lines += _render_pack(plan.pack)
     if plan.request is not None:
         lines += _render_request(plan, plan.request)
+    lines += _render_estimate(plan)
     if study.metric:
         lines.append(f"metric     {study.metric.name} ({study.metric.goal})")
     lines.append("settings")
     shown = {key: one for key, one in plan.settings.items() if one.source != "default" or one.value not in (None, {})}
     if plan.request is None:
         shown = {key: one for key, one in shown.items() if one.source != "default" or key not in _OF_JOBS}
+    if not plan.gpus and (plan.request is None or not plan.request.gpus):
+        shown = {key: one for key, one in shown.items() if one.source != "default" or key not in _OF_GPUS}
     width = max(len(key) for key in shown)
     lines += [f"  {key:<{width}}  {_value(one.value):<12} from {one.source}" for key, one in shown.items()]
     lines.append("first trials" if plan.trial_count > len(examples) else "trials")
@@ -102,6 +112,74 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
     lines.append("each job")
     lines += [f"  {text:<14} {request.because.get(key, '')}".rstrip() for key, text in asked.items() if text]
     return lines
+
+
+def _render_pack(pack: PackTerms) -> list[str]:
+    """What each trial is given, by variant where they differ."""
+    given = [(", ".join(map(str, budget.variant)), budget) for budget in pack.budgets] or [("a trial", pack.budget)]
+    width = max(len(name) for name, _ in given)
+    lines = ["budget"]
+    for name, budget in given:
+        parts = [f"{budget.gpu_mb} MB of GPU memory"] if budget.gpu_mb else []
+        parts += [f"{budget.memory_mb} MB of memory"] if budget.memory_mb else []
+        lines.append(f"  {name:<{width}}  {', '.join(parts) or 'not known'}")
+    return [*lines, "  with NVIDIA MPS"] if pack.mps else lines
+
+
+def _render_estimate(plan: Plan) -> list[str]:
+    lines = []
+    if plan.estimate_s is not None:
+        at_once = " if all start at once"
+        if plan.request is None:
+            at_once = ""
+        elif plan.request.throttle:
+            at_once = f" with {plan.request.throttle} jobs at a time"
+        lines.append(f"estimate   about {_render_about(plan.estimate_s)}{at_once}")
+    if plan.cost is not None:
+        lines.append(f"cost       {render_cost(plan.cost)}")
+    lines += [
+        f"{'or' if number else 'instead':<11}{_render_split(one)}" for number, one in enumerate(plan.alternatives)
+    ]
+    return lines
+
+
+def _render_split(split: Split) -> str:
+    jobs = f"{split.agents} job{'s' if split.agents > 1 else ''} of {_render_about(split.time_s)}"
+    return f"{jobs:<18}--agents {split.agents:<5}{render_cost(split.cost)}, about {_render_about(split.estimate_s)}"
+
+
+def render_cost(cost: Cost) -> str:
+    """In GPU-hours or core-hours, and in the site's own unit."""
+    main = (cost.gpu_hours, "GPU-hours") if cost.gpu_hours else (cost.core_hours, "core-hours")
+    billed = ""
+    if cost.billed is not None and (cost.unit != main[1] or round(cost.billed, 2) != round(main[0], 2)):
+        billed = f" ({_render_amount(cost.billed)} {cost.unit})"
+    return f"{'at most ' if cost.at_most else ''}{_render_amount(main[0])} {main[1]}{billed}"
+
+
+def render_cost_line(plan: Plan) -> str:
+    """One line for `run`, before anything is submitted; empty where nothing is."""
+    if plan.request is None or plan.cost is None:
+        return ""
+    throttle = f", {plan.request.throttle} at a time" if plan.request.throttle else ""
+    jobs = f"{plan.agents} job{'s' if plan.agents > 1 else ''} of {_render_about(plan.request.time_s)}{throttle}"
+    done = f", about {_render_about(plan.estimate_s)} once they start" if plan.estimate_s is not None else ""
+    split = next(iter(plan.alternatives), None)
+    other = f"; or {split.agents} of {_render_about(split.time_s)} (--agents {split.agents})" if split else ""
+    return f"{jobs}: {render_cost(plan.cost)}{done}{other}"
+
+
+def _render_amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _render_about(seconds: float) -> str:
+    """As much of a duration as an estimate deserves: 40 min, 3 h, 2.5 days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 100 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.2g} h" if seconds < 48 * 3600 else f"{seconds / 86400:.3g} days"
 
 
 def _render_unit(seconds: float) -> str:

@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 from windlass.collect.reconcile import StudyView
+from windlass.collect.timeleft import Hours, TimeLeft, elapsed_s, remaining_s
+from windlass.journal.fold import TrialRecord
 from windlass.states import Cause, State
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
 from windlass.view.progress import render_duration
@@ -16,7 +18,7 @@ _SHOWN_NOTES = 5
 
 
 def view_to_json(view: StudyView) -> dict[str, Any]:
-    """Stable keys: study, folder, trials, counts, causes, eta_s, running, agents, jobs, notes, damaged_lines."""
+    """Stable keys: study, folder, trials, counts, causes, eta_s, time_left, spent, to_come, running, agents, jobs, …"""
     now = time.time()
     return {
         "study": view.name,
@@ -25,16 +27,10 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
         "counts": view.counts,
         "causes": view.causes,
         "eta_s": None if view.eta_s is None else round(view.eta_s, 1),
-        "running": [
-            {
-                "number": record.number,
-                "agent": record.agent,
-                "attempts": record.attempts,
-                "for_s": round(now - (record.start or record.since), 1),
-                "step": record.step,
-            }
-            for record in view.running
-        ],
+        "time_left": _left_to_json(view.left),
+        "spent": _hours_to_json(view.spent),
+        "to_come": _hours_to_json(view.to_come),
+        "running": [_running_to_json(record, now) for record in view.running],
         "agents": [
             {
                 "id": agent.record.id,
@@ -51,6 +47,81 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
         "notes": [note.text for note in view.notes],
         "damaged_lines": view.damaged_lines,
     }
+
+
+def _running_to_json(record: TrialRecord, now: float) -> dict[str, Any]:
+    progress = record.progress
+    return {
+        "number": record.number,
+        "agent": record.agent,
+        "attempts": record.attempts,
+        "for_s": round(elapsed_s(record, now), 1),
+        "step": record.step if record.step is not None or progress is None else progress.step,
+        "steps": None if progress is None else progress.steps,
+        "eta_s": _rounded(remaining_s(record, now), 1),
+        "memory_mb": record.use.get("mem"),
+        "gpu_mb": record.use.get("gpu"),
+    }
+
+
+def _left_to_json(left: TimeLeft | None) -> dict[str, Any] | None:
+    if left is None:
+        return None
+    return {
+        "seconds": _rounded(left.seconds, 1),
+        "low_s": _rounded(left.low, 1),
+        "high_s": _rounded(left.high, 1),
+        "slot_h": _rounded(left.work_s / 3600, 4),
+        "because": left.because or None,
+    }
+
+
+def _hours_to_json(hours: Hours) -> dict[str, Any]:
+    return {"gpu_h": _rounded(hours.gpu_h, 4), "core_h": _rounded(hours.core_h, 4)}
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def render_left(left: TimeLeft | None) -> str:
+    """``12m 30s (10m to 15m)``; the range where it says more than the middle."""
+    text = render_duration(None if left is None else left.seconds)
+    if left is None or left.low is None or left.high is None:
+        return text
+    low, high = render_duration(left.low), render_duration(left.high)
+    return text if low == high else f"{text} ({low} to {high})"
+
+
+def render_hours(view: StudyView) -> str:
+    """GPU-hours spent and to come; core-hours of studies without GPUs; nothing where neither is known."""
+    for word, spent, to_come in (
+        ("GPU-hours", view.spent.gpu_h, view.to_come.gpu_h),
+        ("core-hours", view.spent.core_h, view.to_come.core_h),
+    ):
+        if spent or to_come:
+            parts = [f"{_short_h(spent or 0.0)} spent"]
+            if to_come:
+                parts.append(f"about {_short_h(to_come)} to come")
+            return f"{word}: {', '.join(parts)}"
+    return ""
+
+
+def _short_h(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
+def _render_running(record: TrialRecord, now: float) -> str:
+    parts = [f"trial {record.number} runs for {render_duration(elapsed_s(record, now))}"]
+    progress = record.progress
+    step = record.step if record.step is not None or progress is None else progress.step
+    if step is not None:
+        of_all = "" if progress is None or progress.steps is None else f" of {progress.steps:g}"
+        parts.append(f"step {step:g}{of_all}")
+    left_s = remaining_s(record, now)
+    if left_s is not None:
+        parts.append(f"{render_duration(left_s)} left")
+    return ", ".join(parts)
 
 
 def _counts(view: StudyView) -> str:
@@ -72,17 +143,16 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
     if alive:
         slots = sum(agent.record.slots for agent in alive)
         hosts = ", ".join(sorted({agent.record.host for agent in alive}))
-        lines.append(f"  {len(alive)} agent(s), {slots} slots on {hosts}; time left {render_duration(view.eta_s)}")
+        lines.append(f"  {len(alive)} agent(s), {slots} slots on {hosts}; time left {render_left(view.left)}")
     elif view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]:
         lines.append(f"  {render_nobody(view.jobs)}")
+    hours = render_hours(view)
+    if hours:
+        lines.append(f"  {hours}")
     lines += _suspects(view)
     if view.jobs is not None:
         lines += ["  " + line for line in render_jobs(view.jobs, only)]
-    for record in view.running[:_SHOWN_RUNNING]:
-        step = "" if record.step is None else f", step {record.step:g}"
-        lines.append(
-            f"  trial {record.number} runs for {render_duration(time.time() - (record.start or record.since))}{step}"
-        )
+    lines += [f"  {_render_running(record, time.time())}" for record in view.running[:_SHOWN_RUNNING]]
     if len(view.running) > _SHOWN_RUNNING:
         lines.append(f"  … and {len(view.running) - _SHOWN_RUNNING} more")
     if view.causes:

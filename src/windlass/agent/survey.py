@@ -1,0 +1,373 @@
+"""Measures a study on this node: a few trials alone, then more and more of them side by side. Python 3.9.
+
+The survey is told as a script: a generator that starts and stops attempts and gives way until the next look. The loop
+around it is the usual one, so trials are started, read and ended exactly as they will be later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Callable, Dict, Generator, Iterator, List, Optional
+
+from windlass.agent.cgroup import read_cgroup
+from windlass.agent.child import Attempt, Trial
+from windlass.agent.company import SHORT_S, Company, RoundResult
+from windlass.agent.config import THREAD_VARIABLES, AgentConfig, Slot
+from windlass.agent.frameworks import ask_frameworks
+from windlass.agent.mps import Mps, why_not
+from windlass.agent.nvml import Device, NvmlError
+from windlass.agent.probing import UNTOUCHED, explain_untouched, growing_mb_per_min, render_probe
+from windlass.agent.runner import Runner
+from windlass.knee import LEAST_GAIN, MPS, PLAIN, Point, choose, next_k
+from windlass.states import Cause
+
+_VERSION = 1
+_STEADY_S = 4.0  # of steps, before a trial alone has shown how fast it is
+_FEWEST_STEPS = 5
+_MOST_LESSONS = 3
+_MEMORY_MARGIN = 1.05
+_MB = 1024 * 1024
+_GONE = (Cause.FAILED, Cause.KILLED, Cause.GPU_MEMORY, Cause.HOST_MEMORY)
+
+Turn = Iterator[None]
+
+
+class Survey:
+    """One measurement, from the first trial to measured.json."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        runner: Runner,
+        trials: List[Trial],
+        slots: List[Slot],
+        start: Callable[[Trial], Attempt],
+        note: Callable[[str], None],
+        make_mps: Callable[[str], Mps],
+    ) -> None:
+        assert config.measure is not None
+        self._config = config
+        self._ask = config.measure
+        self._runner = runner
+        self._trials = trials
+        self._slots = slots
+        self._start = start
+        self._note = note
+        self._make_mps = make_mps
+        self._began = time.monotonic()
+        self._until: float = self._began + self._ask["limit_s"]
+        self._cores = usable_cores()
+        self._memory_mb = _available_mb()
+        self._device: Optional[Device] = None
+        self._probes: List[Dict[str, Any]] = []
+        self._rounds: List[RoundResult] = []
+        self._warnings: List[str] = []
+        self._seen: Dict[str, Any] = {}
+        self._why_no_more: Dict[str, str] = {}
+        self._threads: Optional[Dict[str, str]] = None
+        self._warm_s: Optional[float] = None
+        self.failed = ""  # why nothing came of it
+
+    def script(self) -> Turn:
+        """All of it, in order."""
+        self._find_device()
+        for trial in self._trials[: self._ask["probes"]]:
+            yield from self._probe(trial)
+            if self._probes[-1]["cause"] in ("failed", "killed"):
+                self.failed = f"trial {trial.id} did not work: {self._probes[-1]['cause']}"
+                return
+            if self._over():
+                break
+        self._look_at_gpu_use()
+        if self._ask["curve"] and self._worth_a_curve():
+            yield from self._settle_warm_starts()
+            yield from self._curve(PLAIN, 1)
+            if self._device is not None and self._ask["mps"] != "off":
+                yield from self._curve_with_mps()
+        yield from self._end_all()
+        self._write()
+
+    # -- one trial alone
+
+    def _find_device(self) -> None:
+        visible, nvml = self._slots[0].gpus, self._runner.gauges.nvml
+        if not visible:
+            return
+        if nvml is None:
+            self._warnings.append(f"no figures of the GPU: {self._runner.gauges.problem}")
+            return
+        try:
+            found = nvml.find(visible)
+            self._device = found[0] if found else None
+        except NvmlError as error:
+            self._warnings.append(f"no figures of the GPU: {error}")
+
+    def _probe(self, trial: Trial) -> Turn:
+        attempt = self._start(trial)
+        until = time.monotonic() + self._ask["trial_limit_s"]
+        while attempt.attempt in self._runner.attempts and time.monotonic() < min(until, self._until):
+            if self._is_enough(attempt):
+                break
+            yield
+        ended = attempt.attempt not in self._runner.attempts
+        self._runner.gauges.of(attempt)
+        if not ended:
+            attempt.ended = time.monotonic()
+        done, wants_gpu = ended and attempt.cause is Cause.DONE, bool(self._slots[0].gpus)
+        probe = render_probe(attempt, done, self._cores, self._ask["variants"], wants_gpu)
+        probe["cause"] = attempt.cause.value if ended and not done and attempt.cause is not None else ""
+        group = read_cgroup()
+        probe["cgroup_mb"] = None if group is None or group.peak_mb is None else round(group.peak_mb, 1)
+        self._probes.append(probe)
+        yield from self._end(attempt)
+
+    def _is_enough(self, attempt: Attempt) -> bool:
+        """Whether its usage has levelled out and its pace is known. Short trials are watched to their end."""
+        gauge = attempt.gauge
+        if gauge is None or gauge.rate.first_step_s is None:
+            return False  # without a sign of progress only a whole trial tells how long one takes
+        passed_s = time.monotonic() - attempt.started
+        if passed_s < gauge.rate.first_step_s + _STEADY_S or gauge.rate.step < _FEWEST_STEPS:
+            return False
+        left = gauge.remaining_s()
+        if left is not None and passed_s + left.middle < SHORT_S:
+            return False
+        peaks = gauge.peaks
+        grows = growing_mb_per_min(peaks.memory) or growing_mb_per_min(peaks.gpu_memory)
+        return bool(peaks.levelled() and grows is None and gauge.rate.per_s is not None)
+
+    def _settle_warm_starts(self) -> Turn:
+        """What is learned once is no part of the curve: learn it first, then see what a start from it takes."""
+        warming, trial = self._runner.warming, self._trials[0]
+        for _ in range(_MOST_LESSONS):
+            if warming is None or not warming.is_learning or self._over():
+                break
+            yield from self._begin_and_end(trial, whole=self._is_short())
+        if warming is not None and warming.serves and self._is_short() and not self._over():
+            warming.renew({})
+            attempt = yield from self._begin_and_end(trial)
+            self._warm_s = None if attempt.gauge is None else attempt.gauge.rate.startup_s
+
+    def _is_short(self) -> bool:
+        times = [probe["time_s"][1] for probe in self._probes if probe["time_s"]]
+        return bool(times) and max(times) <= SHORT_S
+
+    def _begin_and_end(self, trial: Trial, whole: bool = False) -> Generator[None, None, Attempt]:
+        """Run a trial that nobody asks about: to its end, or until it has shown its pace."""
+        attempt = self._start(trial)
+        until = min(time.monotonic() + self._ask["trial_limit_s"], self._until)
+        while attempt.attempt in self._runner.attempts and time.monotonic() < until:
+            if not whole and attempt.gauge is not None and attempt.gauge.rate.startup_s is not None:
+                break
+            yield
+        yield from self._end(attempt)
+        return attempt
+
+    def _look_at_gpu_use(self) -> None:
+        """A GPU that nobody touched: ask the frameworks why that may be."""
+        untouched = [probe for probe in self._probes if UNTOUCHED in probe["says"]]
+        if not untouched or any(probe["gpu_mb"] for probe in self._probes):
+            return
+        visible = self._slots[0].gpus
+        self._seen = ask_frameworks(self._trials[0].stages, self._runner.environment(self._slots[0]))
+        reasons = explain_untouched(self._seen, visible)
+        for probe in untouched:
+            probe["says"] += [f"likely because {reason}" for reason in reasons]
+
+    # -- side by side
+
+    def _worth_a_curve(self) -> bool:
+        if self._over():
+            self._warnings.append("the time was up before it could be seen how many share a device best")
+            return False
+        if len(self._trials) < 2:
+            return False
+        if not any(probe["step_s"] or probe["ended"] for probe in self._probes):
+            self._warnings.append(
+                "how many share a device best cannot be told: the trials show no progress and did not end in time; "
+                "windlass.log(step=…), a progress bar or `progress:` in the study would tell"
+            )
+            return False
+        return True
+
+    def _most(self) -> int:
+        """The most that could be tried, and why no more."""
+        limits = [(self._cores, f"{self._cores} cores, one a trial"), (len(self._trials), "no more trials than that")]
+        if self._ask["most"]:
+            limits.append((self._ask["most"], f"a cap of {self._ask['most']}"))
+        memory_mb = max(probe["memory_mb"] for probe in self._probes) * _MEMORY_MARGIN
+        if memory_mb > 1:
+            limits.append((int(self._memory_mb / memory_mb), f"{self._memory_mb:.0f} MB of memory"))
+        gpu_mb = max((probe["gpu_mb"] or 0.0 for probe in self._probes), default=0.0) * _MEMORY_MARGIN
+        if self._device is not None and gpu_mb > 1:
+            free_mb = (self._device.total_bytes - self._device.used_bytes) / _MB
+            limits.append((int(free_mb / gpu_mb), f"{free_mb:.0f} MB of GPU memory"))
+        most, self._why_no_more["limit"] = min(limits, key=lambda limit: limit[0])
+        return max(1, min(most, len(self._slots)))
+
+    def _curve(self, mode: str, first: int) -> Turn:
+        company = Company(self._config, self._runner, self._trials, self._start, self._device, self._probes)
+        points: List[Point] = []
+        most = self._most()
+        while True:
+            k = next_k(points, first, most)
+            if k is None or self._over():
+                break
+            if self._shares_cores():
+                yield from self._end_all()
+                self._share_cores(k)
+            yield from company.round(mode, k, self._until)
+            result = company.result
+            self._rounds.append(result)
+            points.append(_point(result))
+            self._note(f"{mode}, {k} at a time: {result['note'] or _say(result)}")
+        self._say_why(mode, points, most)
+        yield from self._end_all()
+
+    def _say_why(self, mode: str, points: List[Point], most: int) -> None:
+        highest = max((point.k for point in points), default=0)
+        before = [point for point in points if point.value > 0 and point.k < highest]
+        last = next((point for point in points if point.k == highest), None)
+        if self._over():
+            self._why_no_more[mode] = "the time for measuring was up"
+        elif last is not None and not last.value:
+            self._why_no_more[mode] = f"{highest} at a time did not work"
+        elif last is not None and before and last.value < max(point.value for point in before) * LEAST_GAIN:
+            gain = last.value / max(point.value for point in before)
+            self._why_no_more[mode] = f"{highest} at a time bring {(gain - 1) * 100:+.0f} %"
+        elif highest == most:
+            self._why_no_more[mode] = self._why_no_more["limit"]
+
+    def _shares_cores(self) -> bool:
+        """Whether trials that compute on cores alone have more threads the fewer they are."""
+        return not self._slots[0].gpus and not self._config.cpus_said
+
+    def _share_cores(self, k: int) -> None:
+        """Each gets its share of the cores for its threads, as it will when the study is planned with this number."""
+        threads = dict.fromkeys(THREAD_VARIABLES, str(max(1, self._cores // k)))
+        for slot in self._slots:
+            slot.variables.update((name.encode(), value.encode()) for name, value in threads.items())
+        warming = self._runner.warming
+        if warming is not None and self._threads not in (None, threads):
+            warming.renew(threads)
+        self._threads = threads
+
+    def _curve_with_mps(self) -> Turn:
+        visible = self._slots[0].gpus or ""
+        problem = why_not(visible, self._runner.gauges.nvml, os.environ)
+        mps = self._make_mps(visible) if not problem else None
+        if mps is None or not mps.start():
+            self._warnings.append(f"without MPS: {problem or (mps.problem if mps is not None else '')}")
+            return
+        try:
+            for slot in self._slots:
+                slot.variables.update(mps.variables())
+            yield from self._curve(MPS, 2)
+        finally:
+            mps.stop()
+            for slot in self._slots:
+                slot.variables.clear()
+
+    # -- ending
+
+    def _over(self) -> bool:
+        return time.monotonic() >= self._until
+
+    def _end(self, *attempts: Attempt) -> Turn:
+        for attempt in attempts:
+            if attempt.attempt in self._runner.attempts and attempt not in self._runner.ended:
+                self._runner.stop(attempt, Cause.STOPPED)
+        while any(attempt.attempt in self._runner.attempts for attempt in attempts):
+            yield
+
+    def _end_all(self) -> Turn:
+        yield from self._end(*list(self._runner.attempts.values()))
+
+    def _choice(self) -> Optional[Dict[str, Any]]:
+        points = [_point(result) for result in self._rounds]
+        best = choose(points, self._ask["prefer"])
+        if best is None:
+            return None
+        alone = next((point for point in points if point.k == 1 and point.value > 0), None)
+        chosen = next(one for one in self._rounds if (one["mode"], one["k"]) == (best.mode, best.k))
+        gain = best.value / alone.value if alone is not None else 1.0
+        slower = best.one_s / alone.one_s if alone is not None and alone.one_s and best.one_s else 1.0
+        names = {PLAIN: "without MPS" if self._device else "side by side", MPS: "with MPS"}
+        others = [f"{name}: {self._why_no_more[mode]}" for mode, name in names.items() if mode in self._why_no_more]
+        return {
+            "k": best.k,
+            "mode": best.mode,
+            "because": f"{gain:.1f} × the trials an hour of one at a time ({'; '.join(others)})",
+            "slowdown": round(max(1.0, slower), 3),
+            "gain": round(gain, 3),
+            "trials_per_h": chosen["trials_per_h"],
+            "trial_s": chosen["trial_s"],
+        }
+
+    def _write(self) -> None:
+        device = None
+        if self._device is not None:
+            kind = "mig" if self._device.is_slice else "shard" if os.environ.get("SLURM_SHARDS_ON_NODE") else "gpu"
+            size_mb = self._device.total_bytes // _MB
+            device = {"name": self._device.name, "memory_mb": size_mb, "kind": kind, "type": self._ask["device_type"]}
+        measured = {
+            "version": _VERSION,
+            "when": round(time.time(), 3),
+            "digest": self._ask["digest"],
+            "host": os.uname().nodename,
+            "cores": self._cores,
+            "memory_mb": int(self._memory_mb),
+            "device": device,
+            "variants": self._ask["variants"],
+            "probes": self._probes,
+            "rounds": self._rounds,
+            "choice": self._choice(),
+            "warm_s": None if self._warm_s is None else round(self._warm_s, 3),
+            "took_s": round(time.monotonic() - self._began, 2),
+            "warnings": self._warnings,
+            "seen": self._seen,
+        }
+        path = self._ask["into"]
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        partial = f"{path}.{os.getpid()}"
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump(measured, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+        os.replace(partial, path)
+
+
+def _point(result: RoundResult) -> Point:
+    value = result["trials_per_h"] if result["trials_per_h"] is not None else result["rate"]
+    one_s = result["trial_s"]
+    if one_s is None and result["rate"]:
+        one_s = result["k"] / result["rate"]
+    return Point(result["mode"], result["k"], 0.0 if result["note"] else value or 0.0, one_s)
+
+
+def _say(result: RoundResult) -> str:
+    if result["trials_per_h"] is not None:
+        return f"{result['trials_per_h']:.0f} trials an hour"
+    return f"{result['rate'] or 0.0:.1f} steps a second"
+
+
+def usable_cores() -> int:
+    """What trials may use together. Not every cluster keeps jobs to the cores that are theirs."""
+    cores = len(os.sched_getaffinity(0))
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "") if os.environ.get("SLURM_JOB_ID") else ""
+    return min(cores, int(given)) if given.isdigit() and int(given) else cores
+
+
+def _available_mb() -> float:
+    """What trials may take together: what the job may have, or what is free on this machine."""
+    available = float("inf")
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) / 1024
+    group = read_cgroup()
+    if group is not None and group.limit_mb is not None:
+        available = min(available, group.limit_mb - (group.current_mb or 0.0))
+    job_mb = os.environ.get("SLURM_MEM_PER_NODE", "")
+    return min(available, float(job_mb)) if job_mb.isdigit() and int(job_mb) else available

@@ -1,0 +1,161 @@
+"""Finds modules that a study's program imports and its Python lacks, without executing the program."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from windlass.errors import Problem, input_error
+from windlass.launch._shell import ask
+
+_MOST_FILES = 500
+_OURS = ("windlass",)  # trials get it from the agent
+_OPTIONAL = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
+# Where the package is called otherwise than the module.
+_PACKAGES = {
+    "cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",
+    "yaml": "pyyaml", "bs4": "beautifulsoup4", "dotenv": "python-dotenv", "Crypto": "pycryptodome",
+    "pl_bolts": "lightning-bolts", "git": "gitpython", "dateutil": "python-dateutil", "attr": "attrs",
+}  # fmt: skip
+# Executed by the Python that is asked: names on its command line, those that it lacks as JSON.
+_ASK = """
+import importlib.util, json, sys
+missing = []
+for name in json.loads(sys.argv[1]):
+    try:
+        if importlib.util.find_spec(name) is None:
+            missing.append(name)
+    except (ImportError, ValueError, AttributeError):
+        pass
+print(json.dumps(missing))
+"""
+_PATIENCE_S = 300.0
+
+
+@dataclass(frozen=True)
+class Import:
+    """A module by its first name, and the first place that imports it."""
+
+    name: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class _Said:
+    name: str  # dotted
+    line: int
+    level: int = 0  # dots before it
+
+
+def find_scripts(words: Sequence[str], workdir: str) -> list[str]:
+    """The Python files that a command line executes: scripts, and modules after -m."""
+    found = []
+    for place, word in enumerate(words):
+        path = os.path.join(workdir, word)
+        if word.endswith(".py") and os.path.isfile(path):
+            found.append(path)
+        elif place and words[place - 1] == "-m":
+            base = os.path.join(workdir, *word.split("."))
+            found += [file for file in (f"{base}.py", os.path.join(base, "__main__.py")) if os.path.isfile(file)]
+    return found
+
+
+def find_imports(scripts: Sequence[str], folders: Sequence[str]) -> list[Import]:
+    """What the scripts import from elsewhere, through all files of `folders` that they import on the way.
+
+    Imports that may fail (inside ``try``) and those for type checkers are left out.
+    """
+    todo, seen, found = list(scripts), set(scripts), dict[str, Import]()
+    while todo and len(seen) <= _MOST_FILES:
+        path = todo.pop(0)
+        for said in _read_imports(path):
+            here = os.path.dirname(path)
+            for _ in range(said.level - 1):
+                here = os.path.dirname(here)
+            own = _own_files(said.name, [here] if said.level else [here, *folders])
+            todo += [file for file in own if file not in seen]
+            seen.update(own)
+            first = said.name.partition(".")[0]
+            if not own and not said.level and first not in _OURS:
+                found.setdefault(first, Import(first, path, said.line))
+    return list(found.values())
+
+
+def find_missing(imports: Sequence[Import], python: str, env: Mapping[str, str]) -> list[Problem]:
+    """A problem for each module that this Python lacks. Raises InputError where it cannot be asked."""
+    names = json.dumps([one.name for one in imports])
+    answer = ask([python, "-c", _ASK, names], _PATIENCE_S, env=env)
+    try:
+        missing = set(json.loads(answer.text.strip().splitlines()[-1]))
+    except (ValueError, IndexError):
+        said = answer.errors.strip().splitlines()
+        raise input_error(f"{python} does not run: {said[-1] if said else 'it says nothing'}") from None
+    return [
+        Problem(
+            f"imports {one.name}, which {python} does not have",
+            f"pip install {_PACKAGES.get(one.name, one.name)}, or take it out",
+            os.path.relpath(one.file),
+            one.line,
+        )
+        for one in imports
+        if one.name in missing
+    ]
+
+
+def _read_imports(path: str) -> Iterator[_Said]:
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read(), path)
+    except (OSError, SyntaxError, ValueError):
+        return
+    yield from _walk(tree)
+
+
+def _walk(node: ast.AST) -> Iterator[_Said]:
+    if isinstance(node, ast.Import):
+        yield from (_Said(alias.name, node.lineno) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = [node.module] if node.module else []
+        names = [".".join([*base, alias.name]) for alias in node.names]
+        yield from (_Said(name, node.lineno, node.level) for name in [*base, *names])
+    else:
+        for child in _certain(node):
+            yield from _walk(child)
+
+
+def _certain(node: ast.AST) -> Iterator[ast.AST]:
+    """What is executed for certain, or at least not guarded against a module that is missing."""
+    if isinstance(node, ast.Try) and any(_catches_import(handler) for handler in node.handlers):
+        yield from node.finalbody
+    elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        yield from node.orelse
+    else:
+        yield from ast.iter_child_nodes(node)
+
+
+def _catches_import(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    names = [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)]
+    return any(name in _OPTIONAL for name in names)
+
+
+def _own_files(name: str, folders: Sequence[str]) -> list[str]:
+    """The project's files that an import of this name executes; none where it comes from elsewhere."""
+    parts = name.split(".")
+    for folder in folders:
+        top = os.path.join(folder, parts[0])
+        if not os.path.isfile(f"{top}.py") and not os.path.isdir(top):
+            continue
+        if os.path.isdir(top) and not any(entry.endswith(".py") for entry in os.listdir(top)):
+            continue
+        files = []
+        for depth in range(1, len(parts) + 1):
+            base = os.path.join(folder, *parts[:depth])
+            files += [file for file in (f"{base}.py", os.path.join(base, "__init__.py")) if os.path.isfile(file)]
+        return files or [top]
+    return []

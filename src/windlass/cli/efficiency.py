@@ -1,0 +1,92 @@
+"""windlass efficiency: what was asked for, what was used, and what to ask for next time."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+
+import click
+
+from windlass.cli.options import folder_option, json_option
+from windlass.cli.status import find_study_or_job
+from windlass.collect.advice import Advice, advise
+from windlass.collect.efficiency import Efficiency, fetch_efficiency, read_efficiency
+from windlass.collect.jobs import parse_job
+from windlass.errors import InputError
+from windlass.plan.place import find_line
+from windlass.slurm.ask import ask
+from windlass.slurm.directives import parse_script
+from windlass.slurm.used import fetch_submit_line
+from windlass.view.efficiency import Placed, efficiency_to_json, render_efficiency
+from windlass.view.table import terminal_width
+
+_WORDS = 40  # of a command line that are looked at
+
+
+@click.command()
+@click.argument("study", required=False, metavar="[STUDY|JOB]")
+@folder_option
+@json_option
+def command(study: str | None, folder: str | None, as_json: bool) -> None:
+    """Show what was asked for and what was used: time, CPU, memory, GPU, GPU memory; and the line to change.
+
+    A study is one table, a few rows for each array. A job's number (123, or 123_4 for one task) stands for the study
+    it belongs to; jobs that Windlass did not start are looked up in Slurm's accounting.
+    """
+    found = _find(study, folder)
+    advices = [_place(found, advice) for advice in advise(found)]
+    if as_json:
+        print(json.dumps(efficiency_to_json(found, advices), indent=2, default=str))
+    else:
+        print(render_efficiency(found, advices, terminal_width(sys.stdout)), end="")
+
+
+def _find(name: str | None, folder: str | None) -> Efficiency:
+    try:
+        paths, job = find_study_or_job(name, folder)
+    except InputError:
+        if name is None or parse_job(name) is None:
+            raise
+        return fetch_efficiency(name)
+    return read_efficiency(paths, job)
+
+
+def _place(found: Efficiency, advice: Advice) -> Placed:
+    """Where the line stands that is to be changed."""
+    if advice.option:
+        return _place_in_script(found.groups[0].jobs[0].name, advice)
+    source = str((found.plan or {}).get("source") or "")
+    if not advice.word or advice.source != "study" or not source:
+        return Placed(advice)
+    text = _read(source)
+    return Placed(advice, os.path.relpath(source), find_line(text, advice.section, advice.word) if text else 0)
+
+
+def _place_in_script(job: str, advice: Advice) -> Placed:
+    """In the script that the job was submitted with, if it is still there and says so itself."""
+    folder, line = fetch_submit_line(job, ask)
+    for path in _candidates(folder, line.split(" ")[1:_WORDS]):
+        text = _read(path)
+        for option in parse_script(text).options if text.startswith("#!") else ():
+            if option.name == advice.option:
+                return Placed(advice, os.path.relpath(path), option.line)
+    return Placed(advice)
+
+
+def _candidates(folder: str, words: list[str]) -> Iterator[str]:
+    """What may be the script of a command line whose quotes are lost: any words of it that together name a file."""
+    for first, word in enumerate(words):
+        for stop in range(first + 1, len(words) + 1):
+            path = os.path.join(folder, " ".join(words[first:stop]))
+            if not word.startswith("-") and os.path.isfile(path):
+                yield path
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return ""

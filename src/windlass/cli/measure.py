@@ -1,0 +1,116 @@
+"""windlass measure: what one trial needs, and how many share a device best."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from windlass.bundle.environment import prepare_environment
+from windlass.bundle.folder import remember_place
+from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
+from windlass.cli.request import Asked, read_request, warn
+from windlass.errors import input_error
+from windlass.flow import check_slurm_plan
+from windlass.measure.spread import Spread, choose_spread
+from windlass.measure.start import Wish, follow_measuring, measure_here, plan_job, submit_measuring
+from windlass.measured import Measurement
+from windlass.site.local import fetch_local_site
+from windlass.spec.units import parse_duration_s
+from windlass.view.curve import render_measurement
+from windlass.view.curve_svg import render_curve_svg
+
+
+@click.command(cls=CommandWithWords)
+@study_options
+@place_options
+@click.option("--here", is_flag=True, help="With --on local: also on a login host.")
+@click.option("--limit", default="5m", metavar="TIME", show_default=True, help="The whole measurement, at most.")
+@click.option("--trial-limit", default="60s", metavar="TIME", show_default=True, help="One trial alone, at most.")
+@click.option("--no-curve", is_flag=True, help="Only what one trial needs, not how many share a device best.")
+@click.option("--plot", metavar="FILE", help="Also draw the curve into this SVG file.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    limit: str,
+    trial_limit: str,
+    no_curve: bool,
+    plot: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Measure a few trials of a study: what one needs, and how many side by side bring most.
+
+    \b
+    windlass measure study.yaml
+    windlass measure study.yaml --on slurm -G a100
+
+    Trials are ended as soon as they have shown enough; their results do not count. What is found stands in the
+    study's folder, and `plan` and `run` ask for exactly that. On a cluster it takes one short job with one GPU.
+    """
+    wish = _read_wish(limit, trial_limit, not no_curve)
+    asked = _read_request(ctx.meta["words"], options)
+    warn(asked.study.warnings)
+    spread = choose_spread(asked.study, asked.study.variants)
+    if spread.left_out:
+        warn([f"{spread.left_out} more variants are not measured; the largest stand for them"])
+    measurement = _measure(asked, spread, wish)
+    remember_place(asked.plan)
+    if plot:
+        _draw(measurement, plot, asked.study.name)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(measurement), indent=2, ensure_ascii=False))
+    else:
+        plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+        print(render_measurement(measurement, asked.study.source or asked.study.name, plain), end="")
+    return 0
+
+
+def _read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
+    """A study that says nothing of GPUs is measured on one where this machine has any: it may find it anyway."""
+    asked = read_request(words, dict(options))
+    if asked.cluster is None and asked.plan.settings["gpus"].value is None and fetch_local_site().gpus:
+        return read_request(words, {**options, "gpus": 1.0})
+    return asked
+
+
+def _read_wish(limit: str, trial_limit: str, curve: bool) -> Wish:
+    try:
+        return Wish(parse_duration_s(limit), parse_duration_s(trial_limit), curve)
+    except ValueError as error:
+        raise input_error(str(error), "write --limit 5m --trial-limit 60s") from None
+
+
+def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
+    began = time.time()
+    if asked.cluster is None:
+        then = ", then several at a time" if wish.curve and len(spread.trials) > 1 else ""
+        _say(f"measuring {spread.alone} trial(s) on this machine{then}")
+        return measure_here(asked.plan, spread, wish, _say)
+    plan = plan_job(asked.plan, asked.cluster, wish)
+    warn(check_slurm_plan(plan, asked.cluster))
+    prepare_environment(plan, asked.cluster.internet, _say)
+    paths, submitted = submit_measuring(plan, spread, wish)
+    _say(f"measuring {spread.alone} trial(s) in job {', '.join(map(str, submitted.jobs))}; Ctrl-C cancels it")
+    return follow_measuring(plan, spread, paths, began, _say)
+
+
+def _draw(measurement: Measurement, path: str, title: str) -> None:
+    try:
+        text = render_curve_svg(measurement, title)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except ValueError as error:
+        warn([f"nothing to draw: {error}"])
+    except OSError as error:
+        raise input_error(f"{path}: {error.strerror}", "--plot FILE.svg names a file that can be written") from error
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,220 @@
+"""What to ask for next time, from what was asked for and used. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.collect.efficiency import Efficiency, JobGroup
+from windlass.slurm.options import render_time
+from windlass.slurm.states import ENDED
+from windlass.slurm.used import JobUse
+from windlass.usage import Usage
+
+_WORTH = 0.8  # what would be less than this share of what was asked for is worth a word
+_NEARLY_ALL = 0.95
+_MEMORY_ROOM = 1.2
+_TIME_ROOM = 1.3
+_IDLE_PERCENT = 50.0
+_SHORTEST_S = 10.0  # of a job that tells how many cores it uses
+_SAID = ("study", "command line")  # where the user said something himself
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One line to change. `section` and `word` name it in a study's file; `option` names one of sbatch's."""
+
+    what: str  # ask for less, ask for more, look
+    because: str
+    section: str = ""
+    word: str = ""
+    value: str = ""
+    option: str = ""
+    source: str = ""  # where the user said what is there now: study or command line
+
+    @property
+    def change(self) -> str:
+        """The line itself; empty where there is none."""
+        if self.option:
+            return f"#SBATCH --{self.option}={self.value}"
+        if not self.word:
+            return ""
+        if self.source == "command line":
+            return f"--{self.word.replace('_', '-')} {self.value}"
+        return f"{self.section}: {{{self.word}: {self.value}}}"
+
+
+def advise(found: Efficiency) -> list[Advice]:
+    """What to change: in the study, or in the script of jobs that are none of ours."""
+    if not found.study:
+        return [advice for group in found.groups for advice in advise_script(group)]
+    if found.usage is None or not found.usage.done:
+        return []
+    plan = found.plan or {}
+    said = plan.get("sources")
+    sources: Mapping[str, Any] = said if isinstance(said, dict) else {}
+    group = found.groups[-1] if found.groups else None
+    advices = [
+        _advise_memory(found.usage, sources, group),
+        _advise_cpus(found.usage, sources, plan),
+        _advise_time(found.usage, sources, plan),
+        _advise_gpu(found.usage, group),
+    ]
+    return [advice for advice in advices if advice is not None]
+
+
+def _advise_memory(usage: Usage, sources: Mapping[str, Any], group: JobGroup | None) -> Advice | None:
+    peak_mb = usage.overall.memory_mb
+    asked_job_mb = None if group is None else _asked(group, "asked_memory_mb")
+    if peak_mb is None or asked_job_mb is None or group is None or not group.slots:
+        return None
+    asked_mb = asked_job_mb / group.slots
+    because = f"asked {render_mb(asked_mb)} a trial, the highest peak was {render_mb(peak_mb)}"
+    source = str(sources.get("memory_mb", ""))
+    want = {"section": "needs", "word": "memory", "value": render_size(_room_mb(peak_mb)), "source": source}
+    return _less_or_more(_room_mb(peak_mb), peak_mb, asked_mb, because, want)
+
+
+def _advise_cpus(usage: Usage, sources: Mapping[str, Any], plan: Mapping[str, Any]) -> Advice | None:
+    cores, asked = usage.overall.cores, plan.get("cpus_per_slot")
+    if cores is None or not isinstance(asked, (int, float)) or asked <= 1:
+        return None
+    wanted = whole_cores(cores)
+    because = f"asked {asked:g} cores a trial, nine of ten used at most {cores:.1f}"
+    want = {"section": "needs", "word": "cpus", "value": str(wanted), "source": str(sources.get("cpus", ""))}
+    return _less_or_more(wanted, 0.0, asked, because, want)
+
+
+def _advise_time(usage: Usage, sources: Mapping[str, Any], plan: Mapping[str, Any]) -> Advice | None:
+    asked_s, times = plan.get("trial_time_s"), usage.overall.time_s
+    if times is None or not isinstance(asked_s, (int, float)):
+        return None
+    wanted_s = neat_time_s(times[2] * _TIME_ROOM)
+    because = f"asked {render_s(asked_s)} a trial, the longest took {render_s(math.ceil(times[2]))}"
+    source = str(sources.get("time_s", ""))
+    want = {"section": "needs", "word": "time", "value": render_s(wanted_s), "source": source}
+    return _less_or_more(wanted_s, times[2], asked_s, because, want)
+
+
+def _less_or_more(wanted: float, used: float, asked: float, because: str, want: Mapping[str, str]) -> Advice | None:
+    """A word where the user said the figure himself; what Windlass chose, it chooses better next time."""
+    less, more = wanted < _WORTH * asked, used > _NEARLY_ALL * asked
+    if not less and not more:
+        return None
+    if want["source"] not in _SAID:
+        return Advice("nothing to change", f"{because}: the next plan goes by what trials used")
+    return Advice("ask for less" if less else "ask for more", because, **want)
+
+
+def _advise_gpu(usage: Usage, group: JobGroup | None) -> Advice | None:
+    has_gpus = group is not None and any(job.gpus for job in group.jobs)
+    if not has_gpus:
+        return None
+    if usage.overall.gpu_mb == 0:
+        return Advice("look", "no trial touched the GPU it was given: `windlass doctor --gpu` says what it sees")
+    if usage.gpu_percent is not None and usage.gpu_percent < _IDLE_PERCENT:
+        company = f" with {usage.k} at a time" if usage.k else ""
+        return Advice(
+            "look", f"the GPU was {usage.gpu_percent:.0f} % busy{company}: `windlass measure` finds how many share it"
+        )
+    return None
+
+
+# -- jobs that are none of ours
+
+
+def advise_script(group: JobGroup) -> list[Advice]:
+    """Lines of a batch script, from all jobs of it that have ended."""
+    jobs = [job for job in group.jobs if job.state in ENDED]
+    advices = [_script_memory(jobs), _script_cpus(jobs), _script_time(jobs)]
+    return [advice for advice in advices if advice is not None]
+
+
+def _script_memory(jobs: Sequence[JobUse]) -> Advice | None:
+    peaks = [job.memory_mb for job in jobs if job.memory_mb is not None]
+    asked_mb = max((job.asked_memory_mb or 0.0 for job in jobs), default=0.0)
+    if not peaks or not asked_mb:
+        return None
+    because = f"asked {render_mb(asked_mb)}, the highest peak was {render_mb(max(peaks))}"
+    value = render_size(_room_mb(max(peaks))).removesuffix("B")
+    if "." in value:  # which sbatch does not take
+        value = f"{_room_mb(max(peaks))}M"
+    return _script_advice(_room_mb(max(peaks)), max(peaks), asked_mb, because, "mem", value)
+
+
+def _script_cpus(jobs: Sequence[JobUse]) -> Advice | None:
+    used = [
+        job.cpu_s / job.elapsed_s
+        for job in jobs
+        if job.cpu_s and (job.elapsed_s or 0.0) >= _SHORTEST_S and job.elapsed_s
+    ]
+    asked = max((job.cpus or 0.0 for job in jobs), default=0.0)
+    if not used or asked <= 1:
+        return None
+    wanted = whole_cores(max(used))
+    because = f"asked {asked:g} cores, at most {max(used):.1f} were used on average"
+    return _script_advice(wanted, 0.0, asked, because, "cpus-per-task", str(wanted))
+
+
+def _script_time(jobs: Sequence[JobUse]) -> Advice | None:
+    took_s = max((job.elapsed_s or 0.0 for job in jobs), default=0.0)
+    asked_s = max((job.asked_s or 0.0 for job in jobs), default=0.0)
+    if not took_s or not asked_s:
+        return None
+    wanted_s = neat_time_s(took_s * _TIME_ROOM)
+    because = f"asked {render_s(asked_s)}, the longest took {render_s(math.ceil(took_s))}"
+    return _script_advice(wanted_s, took_s, asked_s, because, "time", render_time(wanted_s))
+
+
+def _script_advice(wanted: float, used: float, asked: float, because: str, option: str, value: str) -> Advice | None:
+    if wanted < _WORTH * asked:
+        return Advice("ask for less", because, option=option, value=value)
+    if used > _NEARLY_ALL * asked:
+        return Advice("ask for more", because, option=option, value=value)
+    return None
+
+
+# -- figures as people write them
+
+
+def _asked(group: JobGroup, name: str) -> float | None:
+    known = [getattr(job, name) for job in group.jobs if getattr(job, name) is not None]
+    return max(known) if known else None
+
+
+def _room_mb(peak_mb: float) -> int:
+    """With a fifth on top, to the next 100 MB."""
+    return math.ceil(peak_mb * _MEMORY_ROOM / 100) * 100
+
+
+def whole_cores(cores: float) -> int:
+    """A little more than whole ones are no reason for another."""
+    return max(1, math.ceil(cores - 0.1))
+
+
+def neat_time_s(seconds: float) -> int:
+    """Rounded up to minutes, of longer ones to five, to fifteen."""
+    step_s = 60 if seconds <= 900 else 300 if seconds <= 3 * 3600 else 900
+    return math.ceil(seconds / step_s) * step_s
+
+
+def render_mb(mb: float) -> str:
+    """``850 MB``, ``1.2 GB``."""
+    return f"{mb:.0f} MB" if mb < 1000 else f"{mb / 1024:.3g} GB"
+
+
+def render_size(mb: float) -> str:
+    """As a study's file takes it, never less: ``900MB``, ``1.2GB``."""
+    return f"{math.ceil(mb)}MB" if mb < 1000 else f"{math.ceil(mb / 1024 * 10) / 10:g}GB"
+
+
+def render_s(seconds: float) -> str:
+    """As a study's file takes it: 90s, 25m, 1h30m."""
+    left, parts = int(seconds), []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return "".join(parts) or "0s"

@@ -1,0 +1,149 @@
+"""What the attempts of a study used, from its journals: evidence for the next request."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from windlass.claims import ranges as rs
+from windlass.claims.ranges import Ranges
+from windlass.collect.index import StudyIndex
+from windlass.collect.look import read_register
+from windlass.errors import FolderError
+from windlass.journal.fold import TrialRecord
+from windlass.paths import StudyPaths
+from windlass.states import State
+from windlass.trialfile import TrialFile
+from windlass.usage import Usage, VariantUse
+
+_ENDED = (State.DONE, State.FAILED, State.INTERRUPTED)
+_SHORTEST_S = 1.0  # of an attempt whose cores can be told from its processor time
+
+
+def read_usage(paths: StudyPaths, variants: Sequence[str] = ()) -> Usage | None:
+    """What real trials of the study used, by the values of its `variants`; None where none has ended yet.
+
+    Of a trial that was tried several times, the attempt that holds counts.
+    """
+    index = StudyIndex(paths)
+    try:
+        index.refresh()
+        current = read_register(paths).current
+        question = json.dumps(["usage", list(variants), current])
+        found = index.remembered(question, lambda: _to_json(fold_usage(_attempts(paths, index, current, variants))))
+    except (FolderError, OSError):
+        return None
+    finally:
+        index.close()
+    return None if found is None else _from_json(found)
+
+
+def _attempts(
+    paths: StudyPaths, index: StudyIndex, current: Ranges, variants: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], TrialRecord]]:
+    trials = TrialFile(paths) if variants else None
+    try:
+        for record in index.records(states=_ENDED):
+            if rs.contains(current, record.number):
+                settings = trials.read(record.number)["settings"] if trials is not None else {}
+                yield tuple(settings.get(name) for name in variants), record
+    finally:
+        if trials is not None:
+            trials.close()
+
+
+def fold_usage(attempts: Iterable[tuple[tuple[Any, ...], TrialRecord]]) -> Usage | None:
+    """What these attempts used together, and those of each variant."""
+    groups: dict[str, tuple[tuple[Any, ...], list[TrialRecord]]] = {}
+    everything: list[TrialRecord] = []
+    for variant, record in attempts:
+        groups.setdefault(json.dumps(variant, default=str), (variant, []))[1].append(record)
+        everything.append(record)
+    if not everything:
+        return None
+    company = Counter(int(k) for record in everything if (k := used(record, "k")) is not None and k >= 1)
+    percents = sorted(p for record in everything if (p := used(record, "gpu_pct")) is not None)
+    overall = _fold_variant((), everything)
+    return Usage(
+        attempts=len(everything),
+        done=overall.done,
+        variants=tuple(_fold_variant(*group) for group in groups.values()),
+        k=company.most_common(1)[0][0] if company else None,
+        gpu_percent=percentile(percents, 0.5),
+        overall=overall,
+    )
+
+
+def _fold_variant(variant: tuple[Any, ...], records: Sequence[TrialRecord]) -> VariantUse:
+    done = [record for record in records if record.state is State.DONE]
+    times = sorted(s for record in done if (s := as_number(record.duration_s)) is not None)
+    cores = sorted(c for record in records if (c := cores_of(record)) is not None)
+    return VariantUse(
+        variant=variant,
+        done=len(done),
+        memory_mb=max((mb for record in records if (mb := memory_mb_of(record)) is not None), default=None),
+        gpu_mb=max((mb for record in records if (mb := used(record, "gpu_mb")) is not None), default=None),
+        cores=percentile(cores, 0.9),
+        time_s=_three(times),
+    )
+
+
+def _three(times: Sequence[float]) -> tuple[float, float, float] | None:
+    median, high = percentile(times, 0.5), percentile(times, 0.9)
+    return None if median is None or high is None else (median, high, times[-1])
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number that is not negative; None for anything else a damaged journal may hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        return None
+    return float(value)
+
+
+def used(record: TrialRecord, key: str) -> float | None:
+    """One figure of what an attempt used."""
+    return as_number(record.use.get(key))
+
+
+def memory_mb_of(record: TrialRecord) -> float | None:
+    """Peak memory: of the whole tree where it was sampled, else of its largest process."""
+    sampled = used(record, "mem_mb")
+    return sampled if sampled is not None else as_number(record.rss_mb)
+
+
+def cores_of(record: TrialRecord) -> float | None:
+    """Cores used on average: as sampled, else processor time by duration."""
+    sampled = used(record, "cores")
+    if sampled is not None:
+        return sampled
+    cpu_s, duration_s = as_number(record.cpu_s), as_number(record.duration_s)
+    return None if cpu_s is None or duration_s is None or duration_s < _SHORTEST_S else cpu_s / duration_s
+
+
+def percentile(ordered: Sequence[float], share: float) -> float | None:
+    """The value that this share of all does not exceed; the median of two is their mean."""
+    if not ordered:
+        return None
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _to_json(usage: Usage | None) -> dict[str, Any] | None:
+    return None if usage is None else asdict(usage)
+
+
+def _from_json(data: Mapping[str, Any]) -> Usage:
+    variants = tuple(_variant_from_json(variant) for variant in data["variants"])
+    return Usage(**{**data, "variants": variants, "overall": _variant_from_json(data["overall"])})
+
+
+def _variant_from_json(data: Mapping[str, Any]) -> VariantUse:
+    time_s = data["time_s"]
+    variant = tuple(data["variant"])
+    return VariantUse(**{**data, "variant": variant, "time_s": None if time_s is None else tuple(time_s)})

@@ -1,0 +1,250 @@
+"""Has a study measured, here or in a short job: a folder of its own, an agent, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.bundle.folder import Turn, folder_error, prepare_folder
+from windlass.claims.client import client_name
+from windlass.claims.recover import recover
+from windlass.claims.register import RegisterFile
+from windlass.collect.follow import Follower
+from windlass.collect.output import OutputReader, last_lines
+from windlass.collect.submissions import read_submissions
+from windlass.errors import AgentError, FolderError
+from windlass.launch.control import send_cancel
+from windlass.launch.local import LocalLauncher
+from windlass.measure.digest import study_digest
+from windlass.measure.spread import Spread
+from windlass.measured import Measurement, parse_measurement
+from windlass.model import Plan, Submitted
+from windlass.paths import StudyPaths
+from windlass.site.cluster import Cluster
+from windlass.slurm.ask import ask
+from windlass.slurm.queue import read_queue
+from windlass.states import STATE_OF, Cause, State
+from windlass.submission import count_present, submit_agents
+
+_JOB_MARGIN_S = 300.0  # for making the node ready, and for the end
+_GRACE_S = 3.0
+_POLL_S = 0.25
+_JOBS_POLL_S = 0.5  # looks at files only; the scheduler is asked every 10 s at most
+_LINES = 12  # of what a trial that failed has printed
+_FEWEST_CPUS = 4  # of a job that measures on a GPU: one a trial
+_MOST_CPUS = 8  # of a job that measures trials without GPUs
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a study is to be measured."""
+
+    limit_s: float
+    trial_limit_s: float
+    curve: bool = True
+
+
+def measuring_folder(plan: Plan) -> str:
+    """Beside the study, out of sight: what is measured is no result."""
+    return os.path.join(os.path.dirname(plan.folder), f".measuring-{os.path.basename(plan.folder)}")
+
+
+def measured_path(folder: str) -> str:
+    """Where the outcome of a measurement is, for everybody who plans this study."""
+    return os.path.join(folder, "measured.json")
+
+
+def measure_here(plan: Plan, spread: Spread, wish: Wish, say: Say) -> Measurement:
+    """On this machine. Ctrl-C ends it, with nothing written."""
+    began = time.time()
+    paths = _prepare(plan, spread, wish)
+    watch = _Watch(paths, spread, say)
+    agents = LocalLauncher().launch(paths.folder, 1)
+    try:
+        while (code := agents.wait(_POLL_S)) is None:
+            watch.look()
+        complaints = agents.complaints().strip()
+        agents.close()
+    except BaseException:
+        agents.stop()
+        agents.close()
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        raise
+    watch.look()
+    return _read(plan, paths, began, watch.say_what_failed() or complaints or f"the agent ended with code {code}")
+
+
+def plan_job(plan: Plan, cluster: Cluster, wish: Wish) -> Plan:
+    """One short job with a fair share of one GPU's node: enough for several trials side by side."""
+    assert plan.terms is not None
+    asked = plan.terms.request
+    kind = cluster.gpu(asked.gpu_type) if asked.gpus else None
+    share = kind.share_cpus if kind is not None and kind.share_cpus else 1
+    wanted = max(share, _FEWEST_CPUS) if asked.gpus else _MOST_CPUS
+    cpus = max(asked.cpus, min(wanted, _node_cpus(plan, cluster)))
+    memory_mb = max(asked.memory_mb, asked.memory_mb * cpus // max(1, asked.cpus) if not asked.gpus else 0)
+    if kind is not None and kind.share_memory_mb:
+        memory_mb = max(memory_mb, kind.share_memory_mb)
+    limit_s = cluster.longest_time_s(asked.partition)
+    time_s = int(min(wish.limit_s + _JOB_MARGIN_S, limit_s or wish.limit_s + _JOB_MARGIN_S) // 60 + 1) * 60
+    request = replace(
+        asked,
+        job_name=f"{asked.job_name}-measure",
+        cpus=cpus,
+        memory_mb=memory_mb,
+        gpus=min(1, asked.gpus),
+        nodes=1,
+        time_s=time_s,
+        throttle=None,
+        notice_s=0,
+    )
+    return replace(plan, terms=replace(plan.terms, request=request, agents=1, slots=1, units=1), agents=1)
+
+
+def _node_cpus(plan: Plan, cluster: Cluster) -> int:
+    nodes = cluster.nodes_of(plan.request.partition if plan.request is not None else None)
+    return max((node.cpus for node in nodes), default=_MOST_CPUS)
+
+
+def submit_measuring(plan: Plan, spread: Spread, wish: Wish) -> tuple[StudyPaths, Submitted]:
+    """Hand the job in. Its outcome is written by itself, whoever waits for it."""
+    assert plan.terms is not None
+    paths = _prepare(plan, spread, wish)
+    with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
+        return paths, submit_agents(plan.terms, paths, 1)
+
+
+def follow_measuring(plan: Plan, spread: Spread, paths: StudyPaths, began: float, say: Say) -> Measurement:
+    """Wait for the job. Ctrl-C cancels it."""
+    watch = _Watch(paths, spread, say)
+    try:
+        while _job_is_there(paths):
+            watch.look()
+            time.sleep(_JOBS_POLL_S)
+    except KeyboardInterrupt:
+        send_cancel([str(one.job) for one in read_submissions(paths) if one.job is not None], only_waiting=False)
+        raise
+    watch.look()
+    otherwise = f"the job ended without an outcome; what it said is in {paths.hpc_outputs}"
+    return _read(plan, paths, began, watch.say_what_failed() or otherwise)
+
+
+def _job_is_there(paths: StudyPaths) -> bool:
+    submissions = read_submissions(paths)
+    queue = read_queue(paths.queue, ask)
+    newest = max((submission.time for submission in submissions), default=0.0)
+    return queue is None or queue.asked <= newest or bool(count_present(submissions, queue))
+
+
+def _prepare(plan: Plan, spread: Spread, wish: Wish) -> StudyPaths:
+    """A fresh folder with the trials that are measured, and a plan that says how."""
+    study, settings = plan.study, plan.settings
+    paths = StudyPaths(measuring_folder(plan))
+    _remove_former(paths)
+    asked: dict[str, Any] = {
+        "into": measured_path(plan.folder),
+        "trials": len(spread.trials),
+        "probes": spread.alone,
+        "limit_s": wish.limit_s,
+        "trial_limit_s": wish.trial_limit_s,
+        "curve": wish.curve,
+        "most": settings["most"].value,
+        "prefer": settings["prefer"].value,
+        "mps": settings["mps"].value,
+        "digest": study_digest(study),
+        "variants": list(study.variants),
+        "device_type": plan.request.gpu_type if plan.request is not None else "",
+    }
+    more: dict[str, Any] = {"measure": asked, "retries": {}, "timeout_s": None, "outputs": [], "pack": None}
+    more["grace_s"] = _GRACE_S
+    if plan.gpus or (plan.request is not None and plan.request.gpus):
+        # The same for any number side by side, so that all of them start from the same warm interpreter.
+        more["cpus_per_slot"] = max(1, round(settings["cpus"].value or 1))
+    if study.checkpoint is not None:
+        # What is measured must not be taken for the trial's own progress.
+        more["checkpoint"] = {"dir": None, "done": None, "keep": 1}
+    prepare_folder(replace(plan, folder=paths.folder), spread.trials, tuple, client_name(), more=more)
+    return paths
+
+
+def _remove_former(paths: StudyPaths) -> None:
+    if not os.path.isdir(paths.folder):
+        return
+    if os.path.isdir(paths.claims):
+        register_file = RegisterFile(paths.claims, client_name())
+        recover(paths, register_file)
+        if register_file.read().held:
+            raise FolderError(f"{paths.folder}: another measurement of this study is under way\n  hint: wait for it")
+    try:
+        shutil.rmtree(paths.folder)
+    except OSError as error:
+        raise folder_error(error, paths.folder) from error
+
+
+class _Watch:
+    """Passes on what the agent notes down, and remembers which trial did not work."""
+
+    def __init__(self, paths: StudyPaths, spread: Spread, say: Say) -> None:
+        self._paths = paths
+        self._trials = spread.trials
+        self._say = say
+        self._follower = Follower(paths, 0, [], self._take_end)
+        self._failed: dict[str, Any] | None = None
+
+    def look(self) -> None:
+        self._follower.update()
+        for text in self._follower.notes:
+            self._say(text)
+        self._follower.notes.clear()
+
+    def _take_end(self, cause: str, event: dict[str, Any]) -> None:
+        if STATE_OF[Cause(cause)] is State.FAILED:
+            self._failed = event
+
+    def say_what_failed(self) -> str:
+        """The last trial that failed, and what it printed last; "" where none did."""
+        if self._failed is None:
+            return ""
+        number, attempt = self._failed["i"], self._failed["n"]
+        code, cause = self._failed.get("code"), self._failed["cause"]
+        how = f"ended with exit code {code}" if code else f"did not work: {cause}"
+        trial = self._trials[number]
+        words = " ".join(f"{name}={value}" for name, value in trial.settings.items())
+        said = b""
+        for name in sorted(os.listdir(self._paths.output)):
+            if name.endswith(".idx"):
+                said += last_lines(OutputReader(self._paths, name[:-4]).read(number, attempt), _LINES)
+        lines = "".join(f"\n    {line}" for line in said.decode("utf-8", "replace").splitlines())
+        printed = f"; it printed last:{lines}" if lines else ""
+        return f"nothing could be measured: trial {trial.id} ({words}) {how}{printed}"
+
+
+def _read(plan: Plan, paths: StudyPaths, began: float, otherwise: str) -> Measurement:
+    """The outcome; what was measured is removed with its folder. Raises AgentError where there is none."""
+    path = measured_path(plan.folder)
+    try:
+        with open(path, encoding="utf-8") as file:
+            measured = parse_measurement(json.load(file))
+    except (OSError, ValueError):
+        measured = None
+    if measured is None or measured.when < began:
+        raise AgentError(f"{otherwise}\n  hint: all that the trials printed is in {paths.output}")
+    _keep_warm(paths, StudyPaths(plan.folder))
+    shutil.rmtree(paths.folder, ignore_errors=True)
+    return measured
+
+
+def _keep_warm(paths: StudyPaths, study: StudyPaths) -> None:
+    """What trials import was learned on the way: the study's first ones begin warm."""
+    if os.path.exists(paths.warm) and not os.path.exists(study.warm):
+        try:
+            shutil.copyfile(paths.warm, study.warm)
+        except OSError:
+            pass  # it is learned again

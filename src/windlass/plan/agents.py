@@ -1,0 +1,110 @@
+"""How many agents share the trials, and how long their jobs may last. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from windlass.plan.chain import Chain, plan_chain
+from windlass.plan.draft import Draft, whole_minutes
+from windlass.plan.place import render_duration
+from windlass.plan.sharing import OneTrial
+
+_DEFAULT_TIME_S = 3600
+
+
+@dataclass(frozen=True)
+class Agents:
+    count: int
+    waves: int  # trials that each slot takes in turn
+    time_s: int  # of one job
+    expect_s: float | None = None  # that it will really last; None: nobody knows
+
+
+def choose_agents(draft: Draft, width: int, one: OneTrial | None) -> Agents:
+    """`width`: trials that an agent has at a time; `one`: the time that one of them takes there."""
+    trials, said, limit_s = draft.trial_count, draft.settings["agents"].value, draft.limit_s
+    most = most_agents(draft, math.ceil(trials / width))
+    if one is None:
+        return _without_time(draft, width, most)
+    together = _fit(one, min(draft.cluster.min_job_s, limit_s or math.inf))
+    count = said or max(1, min(most, math.ceil(trials / (width * together))))
+    waves = max(1, math.ceil(trials / (width * count)))
+    unit_s, longest_s = draft.value("unit_s"), one.ask_s(1)
+    if draft.checkpoints:
+        if plan_chain(one.expect_s(waves), unit_s, limit_s) is not None:
+            return _chain_agents(draft, width, count, one)
+    elif longest_s > unit_s and (limit_s is None or longest_s <= limit_s):
+        parts = math.ceil(longest_s / unit_s)
+        draft.warnings.append(
+            f"a job of {render_duration(longest_s)} waits long and loses everything when it is cut off; "
+            f"with `checkpoint:` it becomes {parts} units of {render_duration(unit_s)}"
+        )
+    whole_s = one.ask_s(waves)
+    draft.because["time_s"] = f"{one.because}, {waves} in turn"
+    if limit_s is not None and whole_s > limit_s >= one.expect_s(1):
+        draft.warnings.append(_warn_of_limit(draft, count, limit_s, one.expect_s(waves) > limit_s))
+        whole_s = limit_s
+    return Agents(count, waves, whole_minutes(whole_s), min(whole_s, one.expect_s(waves)))
+
+
+def _warn_of_limit(draft: Draft, agents: int, limit_s: float, too_short: bool) -> str:
+    if too_short:
+        return (
+            f"{agents} agents of at most {limit_s:g} s cannot take all {draft.trial_count} trials; "
+            "run again for the rest, or allow more agents"
+        )
+    return f"jobs of at most {render_duration(limit_s)} leave less than the wanted safety beyond the estimate"
+
+
+def _fit(one: OneTrial, room_s: float) -> int:
+    """How many in turn a job of that length takes; at least one."""
+    return max(1, 1 + int((room_s - one.ask_s(1)) // (one.middle_s * one.safety)))
+
+
+def _without_time(draft: Draft, width: int, most: int) -> Agents:
+    """Nobody knows how long a trial takes: few jobs of a usual length, and agents that take what they can."""
+    time = draft.settings["time_s"]
+    job_s = whole_minutes(min(time.value or _DEFAULT_TIME_S, draft.limit_s or math.inf))
+    draft.because["time_s"] = time.source if time.value else "default: nobody said how long a trial takes"
+    count = draft.value("agents") or min(most, draft.value("throttle") or draft.cluster.throttle)
+    return Agents(count, math.ceil(draft.trial_count / (width * count)), job_s)
+
+
+def _chain_agents(draft: Draft, width: int, count: int, one: OneTrial) -> Agents:
+    """As many chains as may run at a time; each is an array of its own, one task after another.
+
+    Without the safety: what a chain is short of, the next `run` adds.
+    """
+    limit_s, unit_s = draft.limit_s, draft.value("unit_s")
+    single = plan_chain(one.expect_s(1), unit_s, limit_s) or Chain(1, whole_minutes(min(one.ask_s(1), unit_s)))
+    count = min(count, draft.value("throttle") or draft.cluster.throttle)
+    if draft.cluster.max_submit is not None:
+        count = max(1, min(count, draft.cluster.max_submit // single.units))
+    waves = max(1, math.ceil(draft.trial_count / (width * count)))
+    chain = plan_chain(one.expect_s(waves), unit_s, limit_s) or single
+    most = max(1, draft.cluster.max_submit // count) if draft.cluster.max_submit is not None else chain.units
+    if most < chain.units:
+        draft.warnings.append(
+            f"you may have {draft.cluster.max_submit} jobs in the queue, and this takes {count * chain.units}; "
+            "run again for the rest"
+        )
+        chain = replace(chain, units=most)
+    draft.units = chain.units
+    draft.because["time_s"] = (
+        f"{chain.units} units of {render_duration(chain.unit_s)}: {render_duration(one.high_s)} a trial, "
+        f"{waves} in turn"
+    )
+    return Agents(count, waves, chain.unit_s, min(one.expect_s(waves), chain.units * chain.unit_s))
+
+
+def most_agents(draft: Draft, wanted: int) -> int:
+    limits = (draft.settings["max_jobs"].value, draft.cluster.max_submit, wanted)
+    return max(1, min(int(limit) for limit in limits if limit is not None))
+
+
+def choose_throttle(draft: Draft, agents: int) -> int | None:
+    said = draft.settings["throttle"]
+    draft.because["throttle"] = said.source if said.value else "good manners"
+    throttle = said.value or draft.cluster.throttle
+    return int(throttle) if throttle < agents else None

@@ -1,0 +1,82 @@
+"""Values of the keys about sharing and progress → what they mean. See fields.py."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from windlass.model import ProgressSpec
+from windlass.search.template import placeholder_names
+from windlass.spec.fields import check_amount, check_text, kind_of, one_of, wrong
+from windlass.spec.units import HEADROOM_FORMS, parse_headroom
+
+_PATTERN = r"progress: 'step (?P<step>\d+)/(?P<total>\d+)'"
+_STEPS = "steps: 2000, or steps: '{epochs}' for the parameter epochs"
+
+
+def check_prefer(value: Any) -> str:
+    return one_of(value, ("throughput", "latency"))
+
+
+def check_mps(value: Any) -> str:
+    """YAML has two opinions on whether `on` is a word."""
+    return one_of({True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value, _MPS)
+
+
+_MPS = ("auto", "on", "off")
+
+
+def check_headroom(value: Any) -> str:
+    if not isinstance(value, str):
+        raise wrong(f"this must be {HEADROOM_FORMS}, not {kind_of(value)}", "headroom: 1GB")
+    try:
+        return parse_headroom(value)
+    except ValueError as error:
+        raise wrong(f"{error}; accepted are {HEADROOM_FORMS}", "headroom: 1GB") from None
+
+
+def check_safety(value: Any) -> float:
+    if check_amount(value) < 1:
+        raise wrong(f"this must be 1 or more, not {value}: jobs would end before their trials", "safety: 1.3")
+    return float(value)
+
+
+def check_variants(value: Any) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise wrong("variants must be a list of names of parameters", "variants: [algo]")
+    return tuple(dict.fromkeys(names))
+
+
+def check_progress(value: Any) -> ProgressSpec:
+    """A pattern, or a mapping with `pattern` and `steps`."""
+    if isinstance(value, str):
+        return ProgressSpec(_pattern(value, ()))
+    if not isinstance(value, dict) or not value:
+        raise wrong(f"progress must be a pattern or a mapping with pattern and steps, not {kind_of(value)}", _PATTERN)
+    unknown = next((name for name in value if name not in ("pattern", "steps")), None)
+    if unknown is not None:
+        raise wrong(f"progress has no key {unknown!r}", "the keys are pattern, steps", (unknown,))
+    pattern = _pattern(value["pattern"], ("pattern",)) if "pattern" in value else None
+    return ProgressSpec(pattern, _steps(value["steps"]) if "steps" in value else None)
+
+
+def _pattern(value: Any, at: tuple[str, ...]) -> str:
+    text = check_text(value)
+    try:
+        groups = re.compile(text).groupindex
+    except re.error as error:
+        raise wrong(f"this is not a regular expression: {error}", _PATTERN, at) from None
+    if "step" not in groups:
+        raise wrong("the pattern has no group `step`, so that nobody knows which number to read", _PATTERN, at)
+    return text
+
+
+def _steps(value: Any) -> float | str:
+    if isinstance(value, str):
+        if placeholder_names(value) and re.fullmatch(r"\{[^{}]+\}", value.strip()):
+            return value.strip()
+        raise wrong(f"{value!r} is neither a number nor the name of a parameter in braces", _STEPS, ("steps",))
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise wrong("the number of steps must be more than 0", _STEPS, ("steps",))
+    return value

@@ -1,0 +1,70 @@
+"""`run --rehearse` on a real cluster: one job first, and the others only if it fits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+from scripts.slurm import Cluster
+
+from tests.conftest import Project, wait_for
+from tests.real.study import queue_states, study_jobs, wait_until_idle
+from tests.test_rehearse_usage import GROW
+
+TRIALS = 6
+
+
+def study(project: Project, most: int, rate: float, memory: str) -> None:
+    """Two trials a job, three jobs; each trial lasts longer than any test."""
+    project.write("grow.py", GROW)
+    project.write(
+        "study.yaml",
+        f"command: python3 grow.py {most} {rate} 100000 silent {{n}}\nparameters: {{n: [1, 2, 3, 4, 5, 6]}}\n"
+        f"code: live\nslots: 2\nneeds: {{memory: {memory}, time: 10m}}\n",
+    )
+
+
+def rehearse(project: Project, limit: str, code: int) -> subprocess.CompletedProcess[str]:
+    return project.run("run", "--rehearse", "--rehearse-limit", limit, "--agents", "3", "--json", code=code)
+
+
+def test_the_rest_is_released_once_it_has_levelled_out(cluster_project: Project, slurm: Cluster) -> None:
+    project = cluster_project
+    study(project, most=130, rate=5, memory="200MB")  # and the interpreter: about 150 MB
+    done = rehearse(project, "12s", 0)
+    assert "rehearsing in job" in done.stderr and "rehearsal passed: 2 trial(s) at a time" in done.stderr
+    said = json.loads(done.stdout)
+    assert (said["agents"], said["present"]) == (2, 1), "the one that rehearsed is one of three"
+    assert len(queue_states(slurm)) == 3
+    wait_for(lambda: project.counts() == {"running": TRIALS})
+    journals = [path.read_text() for path in (project.study_folder() / "journal").glob("2*.jsonl")]
+    assert sorted('"e":"level"' in text for text in journals) == [False, False, True], "the others do not rehearse"
+    again = rehearse(project, "12s", 2)
+    assert "3 agent(s) of this study wait or run already" in again.stderr
+
+
+def test_what_grows_for_ever_is_refused_and_nothing_else_submitted(cluster_project: Project, slurm: Cluster) -> None:
+    project = cluster_project
+    study(project, most=10**6, rate=1, memory="1GB")
+    done = rehearse(project, "6s", 1)
+    assert "the rehearsal was refused: memory: " in done.stderr and "still growing at" in done.stderr
+    assert "needs: {memory: " in done.stderr
+    assert project.counts() == {"interrupted": 2, "waiting": 4}
+    wait_until_idle(slurm)
+    assert len(study_jobs(project)) == 1
+    project.run("run", "--agents", "3", "--quiet")
+    wait_for(lambda: project.counts() == {"running": TRIALS})  # the trials had come back
+
+
+def test_ctrl_c_cancels_the_rehearsal(cluster_project: Project, slurm: Cluster) -> None:
+    project = cluster_project
+    study(project, most=30, rate=1, memory="200MB")
+    process = project.start("run", "--rehearse", "--agents", "3")
+    wait_for(lambda: project.counts().get("running") == 2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=90)
+    assert process.returncode == 130, errors
+    wait_until_idle(slurm)
+    assert project.counts() == {"interrupted": 2, "waiting": 4}
+    assert len(study_jobs(project)) == 1

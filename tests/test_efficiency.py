@@ -1,0 +1,184 @@
+"""Asked against used: sacct as recorded, agents' journals, shares, and the lines to change."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Project
+from tests.test_index import write
+from windlass.collect.advice import Advice, advise, neat_time_s, render_s, render_size, whole_cores
+from windlass.collect.efficiency import Efficiency, JobGroup, fold_agent, highest_together, read_attempts
+from windlass.collect.submissions import Submission
+from windlass.journal.fold import AgentRecord
+from windlass.paths import StudyPaths
+from windlass.slurm.states import JobState
+from windlass.slurm.used import JobUse, fetch_uses, parse_clock_s, parse_uses
+from windlass.usage import Usage, VariantUse
+from windlass.view.efficiency import Placed, efficiency_to_json, measure_group, render_efficiency
+
+DATA = Path(__file__).parent / "data" / "slurm"
+
+
+def uses(version: str) -> dict[str, JobUse]:
+    return {use.name: use for use in parse_uses((DATA / version / "sacct-use.txt").read_text())}
+
+
+def test_sacct_of_22_05() -> None:
+    found = uses("22.05.8")
+    assert list(found) == ["1", "2_0", "2_1", "5_0", "5_1", "7"]  # those that wait are left out
+    job = found["2_1"]
+    assert (job.id, job.array, job.cpus, job.gpus, job.gpu_type) == (2, "2", 4.0, 1.0, "v100l")
+    assert (job.elapsed_s, job.asked_s, job.cpu_s) == (20.0, 300.0, 10.078)
+    assert job.asked_memory_mb == 1024.0 and job.memory_mb == pytest.approx(165116 / 1024)
+    assert found["7"].memory_mb == pytest.approx(10772 / 1024)  # the batch step's, which is more than the other's
+
+
+def test_newer_and_older_forms() -> None:
+    found = uses("hand-made")
+    large = found["501"]
+    assert (large.job_name, large.gpus, large.gpu_type) == ("train|v2", 8.0, "h100")
+    assert (large.cpu_s, large.memory_mb, large.asked_memory_mb) == (96_000.0, 20_480.0, 65_536.0)
+    assert (large.gpu_mb, large.gpu_percent) == (30_720.0, 61.0)
+    assert (found["502"].asked_memory_mb, found["502"].memory_mb) == (4096.0, 900.0)
+    assert (found["503"].asked_memory_mb, found["503"].asked_s) == (4096.0, None)  # a GB for each of four cores
+    assert (found["504"].state, found["504"].cpu_s) == (JobState.RUNNING, None)  # counted when its steps end
+
+
+@pytest.mark.parametrize(
+    "text,seconds", [("00:10.500", 10.5), ("02:03:04", 7384.0), ("1-00:00:01", 86401.0), ("", None), ("x", None)]
+)
+def test_processor_time(text: str, seconds: float | None) -> None:
+    assert parse_clock_s(text) == seconds
+
+
+def test_without_accounting_nothing_is_known() -> None:
+    assert fetch_uses(["1"], lambda words, env: None) is None
+
+
+def group_of(*jobs: JobUse, slots: int = 0) -> JobGroup:
+    return JobGroup("7", jobs, slots)
+
+
+def job(number: int = 0, **more: Any) -> JobUse:
+    return JobUse(**{"name": f"7_{number}", "id": 7 + number, "state": JobState.DONE, **more})
+
+
+def test_one_of_four_cores_is_a_quarter() -> None:
+    (line,) = measure_group(group_of(job(cpus=4.0, cpu_s=100.0, elapsed_s=100.0)))[1:]
+    assert (line.resource.name, line.asked, line.mean, line.share) == ("CPU", 4.0, 1.0, 0.25)
+
+
+def test_an_array_is_a_few_rows_however_many_jobs_it_has() -> None:
+    jobs = [job(n, elapsed_s=10.0 * n, asked_s=8000.0, memory_mb=100.0, asked_memory_mb=200.0) for n in range(1, 401)]
+    found = Efficiency((group_of(*jobs),))
+    text = render_efficiency(found, [])
+    assert len(text.splitlines()) < 8
+    said = efficiency_to_json(found, [])["groups"][0]
+    assert said["time_s"] == {"asked": 8000.0, "least": 10.0, "mean": 2005.0, "most": 4000.0, "share": 0.2506}
+    assert said["memory_mb"]["share"] == 0.5
+
+
+def test_memory_of_trials_side_by_side_adds_up() -> None:
+    assert highest_together([]) is None
+    assert highest_together([(0.0, 10.0, 5.0), (10.0, 10.0, 6.0)]) == 6.0  # one after another
+    assert highest_together([(0.0, 10.0, 5.0), (5.0, 10.0, 6.0), (9.0, 1.0, 1.0)]) == 12.0
+
+
+def test_an_agents_journal_becomes_a_job(tmp_path: Path) -> None:
+    paths = StudyPaths(str(tmp_path))
+    os.makedirs(paths.journal)
+    header = {"e": "agent", "t": 100.0, "v": 1, "id": "a", "slots": 2, "job": {"id": 9, "array": 7, "task": 2}}
+    use = {"mem_mb": 300.0, "cores": 0.5, "gpu_mb": 1000.0, "gpu_src": "process", "gpu_pct": 20.0}
+    ends = [
+        {"e": "end", "t": 200.0, "i": 0, "n": 1, "cause": "failed", "start": 100.0, "dur": 100.0, "use": use},
+        {"e": "end", "t": 200.0, "i": 1, "n": 2, "cause": "done", "start": 100.0, "dur": 100.0, "use": use},
+        {"e": "end", "t": 300.0, "i": 0, "n": 3, "cause": "done", "start": 200.0, "dur": 100.0, "cpu_s": 60.0},
+    ]
+    write(paths, "a", [header, *ends])
+    record = AgentRecord(
+        "a", slots=2, start=100.0, last_seen=300.0, ended=True, gpus=1, job={"id": 9, "array": 7, "task": 2}
+    )
+    request = {"cpus": 4, "memory_mb": 4000, "time_s": 600, "gpus": 1, "nodes": 1}
+    used = fold_agent(record, read_attempts(paths.journal_of("a")), Submission("s", 0.0, 3, 0, request, {}))
+    assert (used.name, used.elapsed_s, used.asked_s, used.cpus) == ("7_2", 200.0, 600.0, 4.0)
+    assert (used.cpu_s, used.memory_mb, used.gpu_mb) == (160.0, 600.0, 2000.0)
+    assert used.gpu_percent == pytest.approx(20.0)
+
+
+def usage(**more: Any) -> Usage:
+    overall = VariantUse((), 5, **{"memory_mb": 1000.0, "cores": 0.98, "time_s": (50.0, 60.0, 70.0), **more})
+    return Usage(5, 5, (overall,), k=2, gpu_percent=None, overall=overall)
+
+
+def efficiency(sources: dict[str, str], **more: Any) -> Efficiency:
+    plan = {"name": "demo", "sources": sources, "cpus_per_slot": 4, "trial_time_s": 3600.0}
+    group = group_of(job(asked_memory_mb=16_384.0, cpus=8.0), slots=2)
+    return Efficiency((group,), True, "demo", "/f", usage(**more), plan)
+
+
+def test_the_line_to_change_is_said_in_the_users_words() -> None:
+    changes = {
+        advice.word: advice
+        for advice in advise(efficiency({"memory_mb": "study", "cpus": "command line", "time_s": "study"}))
+    }
+    assert changes["memory"].change == "needs: {memory: 1.2GB}"
+    assert changes["memory"].because == "asked 8 GB a trial, the highest peak was 0.977 GB"
+    assert changes["cpus"].change == "--cpus 1"
+    assert changes["time"].change == "needs: {time: 2m}"
+    assert {advice.what for advice in changes.values()} == {"ask for less"}
+
+
+def test_what_windlass_chose_itself_needs_no_line() -> None:
+    advices = advise(efficiency({"memory_mb": "site", "cpus": "default", "time_s": "default"}))
+    assert {advice.change for advice in advices} == {""} and len(advices) == 3
+
+
+def test_too_little_is_said_as_well() -> None:
+    (advice,) = [one for one in advise(efficiency({"memory_mb": "study"}, memory_mb=8100.0)) if one.word == "memory"]
+    assert (advice.what, advice.change) == ("ask for more", "needs: {memory: 9.6GB}")
+
+
+def test_a_gpu_that_no_trial_touched() -> None:
+    found = efficiency({}, gpu_mb=0.0)
+    group = group_of(job(gpus=1.0), slots=1)
+    texts = [advice.because for advice in advise(Efficiency((group,), True, "demo", "/f", found.usage, found.plan))]
+    assert any("no trial touched the GPU" in text for text in texts)
+
+
+def test_lines_for_a_script_that_is_none_of_ours() -> None:
+    changes = [advice.change for advice in advise(Efficiency((JobGroup("2", tuple(uses("22.05.8").values())),)))]
+    assert changes == ["#SBATCH --mem=300M", "#SBATCH --cpus-per-task=2", "#SBATCH --time=0-00:01:00"]
+
+
+def test_figures_are_neat_and_never_too_small() -> None:
+    assert [whole_cores(cores) for cores in (0.0, 0.98, 1.05, 1.2, 3.9)] == [1, 1, 1, 2, 4]
+    assert [render_s(neat_time_s(s)) for s in (1, 61, 1000, 20_000)] == ["1m", "2m", "20m", "5h45m"]
+    assert [render_size(mb) for mb in (900, 1200, 1300, 10_240)] == ["900MB", "1.2GB", "1.3GB", "10GB"]
+
+
+def test_the_place_stands_before_the_line() -> None:
+    placed = Placed(Advice("ask for less", "why", "needs", "memory", "1GB", source="study"), "study.yaml", 7)
+    found = Efficiency((group_of(job(elapsed_s=1.0)),), None, "demo", "/f", usage())
+    assert "study.yaml:7: ask for less: `needs: {memory: 1GB}` (why)" in render_efficiency(found, [placed])
+
+
+def test_a_study_on_this_machine(project: Project) -> None:
+    project.write("study.yaml", "name: demo\ncommand: ls {x}\nparameters: {x: [/, /tmp, /usr]}\nneeds: {time: 2h}\n")
+    assert "there is no study here yet" in project.run("efficiency", code=2).stderr
+    project.run("run", "study.yaml", "--on", "local")
+    said = project.json("efficiency", "--json")
+    assert [(group["name"], group["jobs"]) for group in said["groups"]] == [("this machine", 1)]
+    assert said["accounting"] is None and said["trials"]["done"] == 3
+    text = project.run("efficiency").stdout
+    assert re.search(r"study\.yaml:4: ask for less: `needs: \{time: 1m\}` \(asked 2h a trial", text), text
+
+
+def test_without_accounting_a_job_of_others_is_an_error_in_words(project: Project) -> None:
+    project.env["PATH"] = "/nowhere"
+    done = project.run("efficiency", "12345", code=1)
+    assert "accounting does not answer" in done.stderr and "Traceback" not in done.stderr
