@@ -44,6 +44,7 @@ class Bench:
         self.alone_s: float = 4.0 if options.dry else options.alone_s
         self.ks = [1, 2] if options.dry else options.ks
         self.window_s = 0.3 if options.dry else options.window_s
+        self.steps: int | None = options.steps
         self.given: Path | None = options.skip_measure
         self.folder = folder
         self.out: Path = options.out
@@ -110,19 +111,21 @@ class Bench:
 
     def cold(self) -> None:
         """Trials without warm starts, then a few with: what is left of the start says how many steps fill a trial."""
-        steps = 60 if self.dry else COLD_STEPS[self.workload]
-        words = ("--sample", str(FEW), "--slots", "1", "--mps", "off")
+        steps = self.steps or (60 if self.dry else COLD_STEPS[self.workload])
+        words = ("--sample", "1" if self.steps else str(FEW), "--slots", "1", "--mps", "off")
         with MemoryPoll() as poll:
             took = self.run_study(self.write_study("cold", steps, "off"), "cold", *words)
+        self.found |= {"peak_mb": poll.peak_mb, "gpu_memory_mb": poll.total_mb, "steps": steps}
+        self.found["cold"] = {**took, "trial_s": took["makespan_s"] / took["done"], "steps": steps}
+        if self.steps:
+            return
         self.run_study(self.write_study("warm", steps, "auto"), "warm", *words)
         (cold, said_cold), (last, said) = self.read_said("cold")[-1], self.read_said("warm")[-1]
         start_s = last["dur"] - steps / said["rate"]
         cold_start_s = cold["dur"] - steps / said_cold["rate"]
         wanted_s = self.alone_s / self.trials
         work_s = max(wanted_s - start_s, 0.3 * wanted_s)
-        self.found |= {"peak_mb": poll.peak_mb, "gpu_memory_mb": poll.total_mb}
         self.found["steps"] = max(40 if self.dry else 100, round(said["rate"] * work_s / 20) * 20)
-        self.found["cold"] = {**took, "trial_s": took["makespan_s"] / took["done"], "steps": steps}
         self.found["warm"] = {"start_s": start_s, "cold_start_s": cold_start_s, **said}
 
     def read_said(self, study: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -222,6 +225,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS), help="only these, with commas")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--alone-s", type=float, default=120.0, help="all trials one at a time take about so long")
+    parser.add_argument("--steps", type=int, help="of one trial; without calibration then")
     parser.add_argument("--ks", type=lambda text: [int(k) for k in text.split(",")], default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--window-s", type=float, default=2.5)
     parser.add_argument("--skip-measure", type=Path, metavar="FILE", help="a measured.json, to try the benchmark")

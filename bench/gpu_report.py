@@ -46,7 +46,7 @@ def find_checks(found: Found) -> list[Check]:
     checks += _check_choice(found) + _check_memory(found) + _check_estimate(found)
     if "measure_s" in found:
         checks.append(Check("`windlass measure`", f"{found['measure_s']:.0f} s", "100 s", found["measure_s"] <= 100))
-    if "cold" in found:
+    if "warm" in found:
         cold_s, warm_s = found["warm"]["cold_start_s"], found["warm"]["start_s"]
         checks.append(Check("start of a trial: cold, warm", f"{cold_s:.1f} s, {warm_s:.1f} s", "–"))
     return checks

@@ -44,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "claims",
         "collect",
         "errors",
+        "journal",
         "launch",
         "measured",
         "model",

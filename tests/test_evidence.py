@@ -143,13 +143,13 @@ def test_what_ran_on_a_gpu_fits_a_gpu_of_its_size() -> None:
 
 def test_what_is_more_than_a_gpu_has_is_refused() -> None:
     problems = find_problems(plan(4, SAID, measurement(probe(13000.0))), CLUSTER, Here())
-    assert any("13312 MB of GPU memory, a p100 has 12288 MB" in problem.message for problem in problems)
+    assert any("14336 MB of GPU memory, a p100 has 12288 MB" in problem.message for problem in problems)
 
 
 def test_memory_that_still_grew() -> None:
     growing = probe(levelled=False, gpu_growing_mb_per_min=40.0)
     found = evidence({}, measurement(growing))
-    assert find_budgets(found, None).other == Budget((), 4096, 1200), "only of the memory that grew"
+    assert find_budgets(found, None).other == Budget((), 5120, 1200), "only of the memory that grew"
     assert "GPU memory had not levelled out" in found.warnings[0]
     found = evidence({}, measurement(probe(levelled=False)))
     assert find_budgets(found, None).other == Budget((), 4096, 1800), "nobody knows which"
@@ -168,7 +168,7 @@ def test_the_measurement_of_another_command_is_not_used() -> None:
 def test_real_trials_beat_the_measurement() -> None:
     real = usage(use(10, gpu_mb=4000.0, memory_mb=500.0, cores=2.5, time_s=(100.0, 120.0, 130.0)))
     found = evidence({}, measurement(), real)
-    assert find_budgets(found, None).other == Budget((), 4096, 600)
+    assert find_budgets(found, None).other == Budget((), 5120, 600)
     assert found.settings["cpus"] == Setting(3, "real trials (10 of this study)")
     assert found.time is not None and (found.time.middle_s, found.time.source) == (100.0, found.settings["cpus"].source)
 
@@ -176,7 +176,7 @@ def test_real_trials_beat_the_measurement() -> None:
 def test_few_real_trials_only_raise_memory() -> None:
     few = usage(use(2, gpu_mb=4000.0, memory_mb=500.0, cores=2.5, time_s=(100.0, 120.0, 130.0)))
     found = evidence({}, measurement(), few)
-    assert find_budgets(found, None).other == Budget((), 4096, 1200)
+    assert find_budgets(found, None).other == Budget((), 5120, 1200)
     assert found.settings["cpus"].value == 1 and found.time is not None and found.time.middle_s == 2000.0
     assert not evidence({}, None, few).uses_gpu
 

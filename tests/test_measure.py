@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,11 @@ def rounds_of(measured: dict[str, Any], mode: str = "plain") -> dict[int, dict[s
     return {one["k"]: one for one in measured["rounds"] if one["mode"] == mode}
 
 
+def used_by_children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class TestProgress:
     def test_by_log_and_by_a_bar(self, project: Project) -> None:
         project.write("steps.py", STEPS)
@@ -98,7 +104,9 @@ class TestProgress:
 
     def test_neither_progress_nor_an_end(self, project: Project) -> None:
         project.write("study.yaml", "command: sleep {s}\nparameters: {s: [1000, 2000]}\n")
-        done = project.run("measure", "--trial-limit", "1s")
+        before_s = used_by_children_s()
+        done = project.run("measure", "--trial-limit", "3s")
+        assert used_by_children_s() - before_s < 4, "while trials of 6 s are watched, the agent does not"
         assert "how many share a device best cannot be told" in done.stdout
         assert "progress:" in done.stdout
         assert not processes_with(str(project.folder))
@@ -158,6 +166,7 @@ class TestWhatGoesWrong:
         project.write("study.yaml", "command: sh deaf.sh {x}\nparameters: {x: [1, 2]}\ncode: live\n")
         measuring = project.start("measure")
         wait_for((project.folder / "began").exists)
+        assert "another measurement of this study is under way" in project.run("measure", code=2).stderr
         measuring.send_signal(signal.SIGINT)
         _, errors = measuring.communicate(timeout=60)
         assert measuring.returncode == 130 and "Traceback" not in errors

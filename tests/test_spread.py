@@ -101,6 +101,13 @@ class TestCompany:
         assert others[0] < 50 and others[-1] > 900
         assert max(b - a for a, b in itertools.pairwise(others)) <= 25
 
+    def test_those_that_come_first_are_alike_and_of_middling_size(self) -> None:
+        """k = 1, 2, 4, … begin with the same ones: what differs between rounds is k."""
+        study = study_of(choice("algo", "a", "b", "c"), choice("width", 64, 128, 256), seeds=tuple(range(10)))
+        found = choose_spread(study, ["algo"])
+        first = [trial.settings for trial in found.trials[found.alone :][:8]]
+        assert {(one["algo"], one["width"]) for one in first} in ({("b", 128)}, {("b", 128), ("b", 256)})
+
     def test_a_small_study_is_there_whole(self) -> None:
         study = study_of(WIDTH, DEPTH)
         assert {trial.id for trial in choose_spread(study, ()).trials} == {trial.id for trial in iterate_trials(study)}

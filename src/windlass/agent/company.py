@@ -54,7 +54,10 @@ class Company:
         self._first_s = max((probe["first_step_s"] or 0.0 for probe in probes), default=0.0)
         self._startup_s = max((probe["startup_s"] for probe in probes if probe["startup_s"] is not None), default=None)
         self._steps = next((probe["steps"] for probe in probes if probe["steps"]), None)  # type: Optional[float]
-        self._whole = self._alone_s is not None and self._alone_s <= SHORT_S
+        seen_whole = all(
+            probe["ended"] for probe in probes if probe["time_s"]
+        )  # else they may take longer than they say
+        self._whole = self._alone_s is not None and self._alone_s <= SHORT_S and seen_whole
         self._stepping = any(probe["step_s"] for probe in probes)  # else a rate is of whole trials
         self._whole = self._whole or not self._stepping
         self._running: List[Attempt] = []

@@ -55,7 +55,7 @@ class AgentConfig:
         self.pack: Optional[Dict[str, Any]] = plan.get("pack")
         self.measure: Optional[Dict[str, Any]] = plan.get("measure")  # measure instead; see measure/survey.py
         self.rehearse_s: Optional[float] = plan.get("rehearse_s")  # tell what all trials take, for so long at most
-        self.cpus_said: bool = plan["sources"].get("cpus") in ("study", "command line")
+        self.cpus_said: bool = plan.get("sources", {}).get("cpus") in ("study", "command line")
         self.warm_mode: str = plan["warm"]["mode"]
         self.warm_modules: List[str] = plan["warm"]["modules"]
 

@@ -27,6 +27,7 @@ _VERSION = 1
 _STEADY_S = 4.0  # of steps, before a trial alone has shown how fast it is
 _FEWEST_STEPS = 5
 _MOST_LESSONS = 3
+_FAR_BEHIND = 0.8
 _MEMORY_MARGIN = 1.05
 _MB = 1024 * 1024
 _GONE = (Cause.FAILED, Cause.KILLED, Cause.GPU_MEMORY, Cause.HOST_MEMORY)
@@ -63,6 +64,7 @@ class Survey:
         self._device: Optional[Device] = None
         self._probes: List[Dict[str, Any]] = []
         self._rounds: List[RoundResult] = []
+        self._points: Dict[str, List[Point]] = {}
         self._warnings: List[str] = []
         self._seen: Dict[str, Any] = {}
         self._why_no_more: Dict[str, str] = {}
@@ -83,9 +85,10 @@ class Survey:
         self._look_at_gpu_use()
         if self._ask["curve"] and self._worth_a_curve():
             yield from self._settle_warm_starts()
-            yield from self._curve(PLAIN, 1)
             if self._device is not None and self._ask["mps"] != "off":
+                yield from self._curve(PLAIN, 1, 1)
                 yield from self._curve_with_mps()
+            yield from self._curve(PLAIN, 1, self._most())
         yield from self._end_all()
         self._write()
 
@@ -207,30 +210,40 @@ class Survey:
         most, self._why_no_more["limit"] = min(limits, key=lambda limit: limit[0])
         return max(1, min(most, len(self._slots)))
 
-    def _curve(self, mode: str, first: int) -> Turn:
+    def _curve(self, mode: str, first: int, most: int) -> Turn:
+        """Rounds with more and more of them, up to `most`. What was tried before is not tried again."""
         company = Company(self._config, self._runner, self._trials, self._start, self._device, self._probes)
-        points: List[Point] = []
-        most = self._most()
+        points = self._points.setdefault(mode, [])
         while True:
             k = next_k(points, first, most)
-            if k is None or self._over():
+            if k is None or self._over() or self._is_far_behind(mode):
                 break
             if self._shares_cores():
                 yield from self._end_all()
-                self._share_cores(k)
+                if self._share_cores(k):
+                    yield from self._begin_and_end(self._trials[0])  # the first one waits for what is imported anew
             yield from company.round(mode, k, self._until)
             result = company.result
             self._rounds.append(result)
             points.append(_point(result))
             self._note(f"{mode}, {k} at a time: {result['note'] or _say(result)}")
-        self._say_why(mode, points, most)
+        if most > 1 or self._most() == 1:
+            self._say_why(mode, points, most)
         yield from self._end_all()
+
+    def _is_far_behind(self, mode: str) -> bool:
+        """Whether the last round was so far behind the same number with MPS that more of them would be time lost."""
+        with_mps = {point.k: point.value for point in self._points.get(MPS, ())}
+        last = self._points[mode][-1] if self._points[mode] else None
+        return mode == PLAIN and last is not None and last.value < _FAR_BEHIND * with_mps.get(last.k, 0.0)
 
     def _say_why(self, mode: str, points: List[Point], most: int) -> None:
         highest = max((point.k for point in points), default=0)
         before = [point for point in points if point.value > 0 and point.k < highest]
         last = next((point for point in points if point.k == highest), None)
-        if self._over():
+        if self._is_far_behind(mode):
+            self._why_no_more[mode] = f"{points[-1].k} at a time do far less than with it"
+        elif self._over():
             self._why_no_more[mode] = "the time for measuring was up"
         elif last is not None and not last.value:
             self._why_no_more[mode] = f"{highest} at a time did not work"
@@ -244,15 +257,20 @@ class Survey:
         """Whether trials that compute on cores alone have more threads the fewer they are."""
         return not self._slots[0].gpus and not self._config.cpus_said
 
-    def _share_cores(self, k: int) -> None:
-        """Each gets its share of the cores for its threads, as it will when the study is planned with this number."""
+    def _share_cores(self, k: int) -> bool:
+        """Each gets its share of the cores for its threads, as it will when the study is planned with this number.
+
+        Whether warm starts begin anew for that.
+        """
         threads = dict.fromkeys(THREAD_VARIABLES, str(max(1, self._cores // k)))
         for slot in self._slots:
             slot.variables.update((name.encode(), value.encode()) for name, value in threads.items())
         warming = self._runner.warming
-        if warming is not None and self._threads not in (None, threads):
-            warming.renew(threads)
+        if warming is None or not warming.serves or self._threads == threads:
+            return False
         self._threads = threads
+        warming.renew(threads)
+        return True
 
     def _curve_with_mps(self) -> Turn:
         visible = self._slots[0].gpus or ""
@@ -264,7 +282,7 @@ class Survey:
         try:
             for slot in self._slots:
                 slot.variables.update(mps.variables())
-            yield from self._curve(MPS, 2)
+            yield from self._curve(MPS, 2, self._most())
         finally:
             mps.stop()
             for slot in self._slots:

@@ -12,12 +12,13 @@ from typing import Any
 
 from windlass.bundle.folder import Turn, folder_error, prepare_folder
 from windlass.claims.client import client_name
-from windlass.claims.recover import recover
+from windlass.claims.recover import Coroner, Fate
 from windlass.claims.register import RegisterFile
 from windlass.collect.follow import Follower
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.submissions import read_submissions
 from windlass.errors import AgentError, FolderError
+from windlass.journal.read import JournalReader, journal_files
 from windlass.launch.control import send_cancel
 from windlass.launch.local import LocalLauncher
 from windlass.measure.digest import study_digest
@@ -177,15 +178,25 @@ def _prepare(plan: Plan, spread: Spread, wish: Wish) -> StudyPaths:
 def _remove_former(paths: StudyPaths) -> None:
     if not os.path.isdir(paths.folder):
         return
-    if os.path.isdir(paths.claims):
-        register_file = RegisterFile(paths.claims, client_name())
-        recover(paths, register_file)
-        if register_file.read().held:
-            raise FolderError(f"{paths.folder}: another measurement of this study is under way\n  hint: wait for it")
+    if _is_under_way(paths):
+        raise FolderError(f"{paths.folder}: another measurement of this study is under way\n  hint: wait for it")
     try:
         shutil.rmtree(paths.folder)
     except OSError as error:
         raise folder_error(error, paths.folder) from error
+
+
+def _is_under_way(paths: StudyPaths) -> bool:
+    """Whether an agent measures there or its client lives, or its job waits."""
+    coroner = Coroner(paths)
+    for path in journal_files(paths.journal):
+        reader, said_bye = JournalReader(path), False
+        while events := reader.read():
+            said_bye = said_bye or any(event.get("e") == "bye" for event in events)
+        name = os.path.basename(path).removesuffix(".jsonl")
+        if not said_bye and coroner.fate(name) is Fate.ALIVE:
+            return True
+    return bool(read_submissions(paths)) and _job_is_there(paths)
 
 
 class _Watch:

@@ -75,7 +75,8 @@ def share_gpu(evidence: Evidence, budgets: Budgets, device: Device) -> Company:
         limits.append(Slots(device.memory_mb // min(sizes), _say_fit(evidence, sizes, device)))
     picked = None
     if measured is not None and device.same and not limits_are_declared(evidence):
-        picked = pick_company(measured, settings["prefer"].value, settings["mps"].value)
+        fit = min([limit.count for limit in limits] + ([int(most.value)] if most.value else []), default=None)
+        picked = pick_company(measured, settings["prefer"].value, settings["mps"].value, fit)
         if picked is not None:
             mode = picked[1]
             limits.append(Slots(picked[0], f"{evidence.measured_source}: {picked[0]} {picked[2]}"))
@@ -120,9 +121,10 @@ def _say_fit(evidence: Evidence, sizes: Sequence[int], device: Device) -> str:
 # -- what the measurement says
 
 
-def pick_company(measured: Measurement, prefer: str, mps: str) -> tuple[int, Mode, str] | None:
-    """How many, in which mode, and in words; None where it was not measured."""
-    best = choose([_point(one) for one in _usable(measured.rounds, mps)], prefer)
+def pick_company(measured: Measurement, prefer: str, mps: str, fit: int | None = None) -> tuple[int, Mode, str] | None:
+    """How many, in which mode, and in words, of those numbers that were tried and fit; None where none was."""
+    usable = _usable(measured.rounds, mps)
+    best = choose([_point(one) for one in usable if fit is None or one.k <= max(1, fit)], prefer)
     if best is not None:
         words = "side by side are hardly slower" if prefer == "latency" else "share it best"
         return best.k, MPS if best.mode == MPS else PLAIN, words if best.k > 1 else "alone is best"

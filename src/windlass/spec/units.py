@@ -94,10 +94,13 @@ def parse_headroom(text: str) -> str:
         raise ValueError(f"{text!r} is not an amount beyond the peak") from None
 
 
+_LEAST_HEADROOM = 1.05  # else a peak of 2047 MB would get one MB
+
+
 def add_headroom(peak_mb: float, headroom: str) -> int:
-    """What to plan with for such a peak. ``next``: the next whole GB above it, so that 2 GB become 3."""
+    """What to plan with for such a peak. ``next``: the next whole GB above it and a twentieth: 2 GB become 3."""
     if headroom == "next":
-        return (math.floor(peak_mb / 1024) + 1) * 1024
+        return (math.floor(peak_mb * _LEAST_HEADROOM / 1024) + 1) * 1024
     if headroom.endswith("%"):
         return math.ceil(round(peak_mb * (100 + float(headroom[:-1])) / 100, 6))
     return math.ceil(peak_mb + parse_memory_mb(headroom))
