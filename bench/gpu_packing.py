@@ -4,8 +4,8 @@
     python bench/gpu_packing.py --report DIR... --docs docs                              what the runs found, as a page
 
 Parts, in this order: `cold` (three trials without warm starts, the GPU's memory polled beside them, and three with;
-from which follows how many steps a trial is to have), `measure` (`windlass measure`), `sweep` (every k with and without
-MPS by the benchmark's own means), `alone`, `fit` and `choice` (the study itself). What is known stands in
+from which follows how many steps a trial is to have), `measure` (`windlass measure`), `choice`, `alone` and `fit` (the
+study itself), `sweep` (every k with and without MPS by the benchmark's own means). What is known stands in
 DIR/WORKLOAD.json after every part; with `--parts` the others are taken from there. `--dry` tries the benchmark on a
 machine without a GPU, with tiny numbers; `--skip-measure FILE` takes a measurement from elsewhere.
 """
@@ -28,7 +28,7 @@ from gpu_side_by_side import PROGRAM, MemoryPoll, have_mps, mps, sweep
 from windlass.measured import parse_measurement
 from windlass.view.curve_svg import render_curve_svg
 
-PARTS = ("cold", "measure", "sweep", "alone", "fit", "choice")
+PARTS = ("cold", "measure", "choice", "alone", "fit", "sweep")
 COLD_STEPS = {"mlp": 1500, "cnn": 600, "transformer": 200}
 FEW = 3
 _GB = 1024

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windlass.measured import MeasuredDevice, Measurement, Probe, Round, parse_measurement
+from windlass.measured import Choice, MeasuredDevice, Measurement, Probe, Round, parse_measurement
 from windlass.view.curve_svg import render_curve_svg
 
 NAMES = {
@@ -46,6 +46,10 @@ def find_checks(found: Found) -> list[Check]:
     checks += _check_choice(found) + _check_memory(found) + _check_estimate(found)
     if "measure_s" in found:
         checks.append(Check("`windlass measure`", f"{found['measure_s']:.0f} s", "100 s", found["measure_s"] <= 100))
+    if "cold" in found:
+        whole_s = found["cold"]["trial_s"] * found["trials"]
+        few = found["cold"]["done"]
+        checks.append(Check(f"one at a time with cold starts, by {few} of them", f"{whole_s:.0f} s", "–"))
     if "warm" in found:
         cold_s, warm_s = found["warm"]["cold_start_s"], found["warm"]["start_s"]
         checks.append(Check("start of a trial: cold, warm", f"{cold_s:.1f} s, {warm_s:.1f} s", "–"))
@@ -152,9 +156,10 @@ def read_results(folders: Sequence[Path]) -> list[Found]:
 
 
 def measurement_of(found: Found) -> Measurement:
-    """What `windlass measure` found; without that, the benchmark's own sweep in the same shape, nothing chosen."""
-    if found.get("measured"):
-        return parse_measurement(found["measured"])
+    """The benchmark's own sweep in the shape of a measurement, with Windlass's choice; else what Windlass measured."""
+    measured = parse_measurement(found["measured"]) if found.get("measured") else None
+    if measured is not None and not found.get("sweep"):
+        return measured
     rows = found["sweep"]
     base = next(row["rate"] for row in rows if row["k"] == 1)
     device = MeasuredDevice(found["device"], found["gpu_memory_mb"] or 0) if found.get("device") else None
@@ -167,7 +172,14 @@ def measurement_of(found: Found) -> Measurement:
         device,
         probes=(Probe("", {}, step_s=(1 / base, 1 / base, 1 / base)),),
         rounds=tuple(Round(row["mode"], row["k"], row["rate"], row["slowest"]) for row in rows),
+        choice=_choice_in(rows, measured.choice if measured is not None else None, base),
     )
+
+
+def _choice_in(rows: Sequence[Found], choice: Choice | None, base: float) -> Choice | None:
+    """Windlass's choice, with what it brings by the benchmark's own account."""
+    chosen = [row for row in rows if choice is not None and (row["mode"], row["k"]) == (choice.mode, choice.k)]
+    return replace(choice, gain=chosen[0]["rate"] / base) if choice is not None and chosen else None
 
 
 def write_page(results: Sequence[Found], docs: Path) -> None:
@@ -191,8 +203,7 @@ def write_page(results: Sequence[Found], docs: Path) -> None:
         if found.get("measured") or found.get("sweep"):
             (docs / picture).write_text(render_curve_svg(measurement_of(found), NAMES[found["workload"]]))
             section = render_result(found).rstrip()
-            who = "`windlass measure`" if found.get("measured") else "the benchmark's own sweep"
-            parts.append(f"{section}\n\n![How many share the GPU best, by {who}]({picture})\n")
+            parts.append(f"{section}\n\n![Steps a second of k trials side by side]({picture})\n")
         else:
             parts.append(render_result(found))
     (docs / "gpu-packing.md").write_text("\n".join(parts))

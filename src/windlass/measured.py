@@ -104,7 +104,7 @@ class Measurement:
     probes: tuple[Probe, ...] = ()
     rounds: tuple[Round, ...] = ()
     choice: Choice | None = None
-    warm_s: float | None = None  # what the first trial takes to begin from an interpreter that is yet to be warmed
+    warm_s: float | None = None  # where trials start warm: what the first one took to begin
     took_s: float = 0.0
     warnings: tuple[str, ...] = ()
     seen: Mapping[str, Any] = field(default_factory=dict)  # what the framework says of itself and its devices

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Callable, Dict, Generator, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from windlass.agent.cgroup import read_cgroup
 from windlass.agent.child import Attempt, Trial
@@ -142,22 +142,20 @@ class Survey:
         return bool(peaks.levelled() and grows is None and gauge.rate.per_s is not None)
 
     def _settle_warm_starts(self) -> Turn:
-        """What is learned once is no part of the curve: learn it first, then see what a start from it takes."""
+        """What is learned once is no part of the curve: learn it first. The first trial has shown what it takes."""
         warming, trial = self._runner.warming, self._trials[0]
         for _ in range(_MOST_LESSONS):
             if warming is None or not warming.is_learning or self._over():
                 break
             yield from self._begin_and_end(trial, whole=self._is_short())
-        if warming is not None and warming.serves and self._is_short() and not self._over():
-            warming.renew({})
-            attempt = yield from self._begin_and_end(trial)
-            self._warm_s = None if attempt.gauge is None else attempt.gauge.rate.startup_s
+        if warming is not None and warming.serves:
+            self._warm_s = self._probes[0]["startup_s"]
 
     def _is_short(self) -> bool:
         times = [probe["time_s"][1] for probe in self._probes if probe["time_s"]]
         return bool(times) and max(times) <= SHORT_S
 
-    def _begin_and_end(self, trial: Trial, whole: bool = False) -> Generator[None, None, Attempt]:
+    def _begin_and_end(self, trial: Trial, whole: bool = False) -> Turn:
         """Run a trial that nobody asks about: to its end, or until it has shown its pace."""
         attempt = self._start(trial)
         until = min(time.monotonic() + self._ask["trial_limit_s"], self._until)
@@ -166,7 +164,6 @@ class Survey:
                 break
             yield
         yield from self._end(attempt)
-        return attempt
 
     def _look_at_gpu_use(self) -> None:
         """A GPU that nobody touched: ask the frameworks why that may be."""
@@ -342,7 +339,7 @@ class Survey:
             "probes": self._probes,
             "rounds": self._rounds,
             "choice": self._choice(),
-            "warm_s": None if self._warm_s is None else round(self._warm_s, 3),
+            "warm_s": self._warm_s,
             "took_s": round(time.monotonic() - self._began, 2),
             "warnings": self._warnings,
             "seen": self._seen,
