@@ -1,4 +1,4 @@
-"""Asks the frameworks of a trial's own Python which devices they see. Python 3.9, standard library."""
+"""Asks the Python of a trial, in the trial's environment, what its frameworks see. Python 3.9, standard library."""
 
 from __future__ import annotations
 
@@ -7,47 +7,27 @@ import os
 import subprocess
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+from windlass.agent.doctor import MARK
 from windlass.agent.warm import WarmRefused, python_command
 
-_PATIENCE_S = 90.0
-_PROGRAM = """
-import importlib.util, json
-found = {}
-def look(name, ask):
-    if importlib.util.find_spec(name) is None:
-        return
-    try:
-        found[name] = ask(__import__(name))
-    except BaseException as error:
-        found[name] = {"devices": 0, "error": str(error)[:200]}
-def say(module, cuda, devices):
-    return {"version": module.__version__, "cuda": cuda, "devices": devices}
-def look_at_tensorflow(module):
-    cuda = module.sysconfig.get_build_info().get("cuda_version")
-    return say(module, cuda, len(module.config.list_physical_devices("GPU")))
-look("torch", lambda m: say(m, m.version.cuda, m.cuda.device_count() if m.cuda.is_available() else 0))
-look("jax", lambda m: say(m, "its plugin", sum(device.platform == "gpu" for device in m.devices())))
-look("tensorflow", look_at_tensorflow)
-print("WINDLASS" + json.dumps(found))
-"""
+_PATIENCE_S = 120.0
 
 
 def ask_frameworks(stages: Sequence[Tuple[str, List[str]]], env: Mapping[str, str]) -> Dict[str, Any]:
-    """Framework → {version, cuda, devices[, error]}, of the Python that the first Python command would use."""
+    """What agent/doctor.py sees from the Python of the first Python command; {} where there is none."""
     for _, words in stages:
         try:
-            command = python_command(list(words), env, os.getcwd())
+            interpreter = python_command(list(words), env, os.getcwd()).interpreter
         except WarmRefused:
             continue
-        if command is not None:
-            return _ask(command.interpreter, env)
+        return _ask([interpreter, "-m", "windlass.agent.doctor"], env)
     return {}
 
 
-def _ask(interpreter: str, env: Mapping[str, str]) -> Dict[str, Any]:
+def _ask(words: List[str], env: Mapping[str, str]) -> Dict[str, Any]:
     try:
         done = subprocess.run(
-            [interpreter, "-c", _PROGRAM],
+            words,
             env=dict(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -58,7 +38,7 @@ def _ask(interpreter: str, env: Mapping[str, str]) -> Dict[str, Any]:
     except (OSError, subprocess.TimeoutExpired):
         return {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
-        if line.startswith("WINDLASS"):
-            found: Dict[str, Any] = json.loads(line[8:])
-            return found
+        if line.startswith(MARK):
+            seen: Dict[str, Any] = json.loads(line[len(MARK) :])
+            return seen
     return {}

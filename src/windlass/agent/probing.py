@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 from windlass.agent.child import Attempt
 from windlass.agent.gauge import AttemptGauge
@@ -119,23 +119,3 @@ def _oddities(probe: Dict[str, Any], should_touch_gpu: bool) -> List[str]:
     if should_touch_gpu and probe["gpu_mb"] == 0:
         says.append(UNTOUCHED)
     return says
-
-
-def explain_untouched(seen: Dict[str, Any], visible: Optional[str]) -> Tuple[str, ...]:
-    """Why a trial may not have touched its GPU, from what its frameworks say of themselves."""
-    reasons: List[str] = []
-    if visible == "":
-        reasons.append("CUDA_VISIBLE_DEVICES is empty for it")
-    for name, said in seen.items():
-        if not isinstance(said, dict) or said.get("devices"):
-            continue
-        version = f"{name} {said.get('version', '')}".strip()
-        if said.get("cuda") is None and name == "torch":
-            reasons.append(f"{version} is built without CUDA: install the build for your CUDA")
-        elif said.get("error"):
-            reasons.append(f"{version} sees no device: {said['error']}")
-        else:
-            reasons.append(f"{version} sees no device: is the driver older than its CUDA, {said.get('cuda')}?")
-    if not reasons and any(isinstance(said, dict) and said.get("devices") for said in seen.values()):
-        reasons.append("the framework sees the GPU: the program does not use it; is there a --device, or .to('cuda')?")
-    return tuple(reasons)

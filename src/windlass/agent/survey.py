@@ -18,7 +18,7 @@ from windlass.agent.config import THREAD_VARIABLES, AgentConfig, Slot
 from windlass.agent.frameworks import ask_frameworks
 from windlass.agent.mps import Mps, why_not
 from windlass.agent.nvml import Device, NvmlError
-from windlass.agent.probing import UNTOUCHED, explain_untouched, growing_mb_per_min, render_probe
+from windlass.agent.probing import UNTOUCHED, growing_mb_per_min, render_probe
 from windlass.agent.runner import Runner
 from windlass.knee import LEAST_GAIN, MPS, PLAIN, Point, choose, next_k
 from windlass.states import Cause
@@ -170,11 +170,7 @@ class Survey:
         untouched = [probe for probe in self._probes if UNTOUCHED in probe["says"]]
         if not untouched or any(probe["gpu_mb"] for probe in self._probes):
             return
-        visible = self._slots[0].gpus
         self._seen = ask_frameworks(self._trials[0].stages, self._runner.environment(self._slots[0]))
-        reasons = explain_untouched(self._seen, visible)
-        for probe in untouched:
-            probe["says"] += [f"likely because {reason}" for reason in reasons]
 
     # -- side by side
 

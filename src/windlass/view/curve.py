@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.measured import MPS, PLAIN, Measurement, Probe, Round
+from windlass.view.doctor import explain_seen
 from windlass.view.progress import render_duration
 from windlass.view.table import render_table
 
@@ -217,7 +218,7 @@ def render_measurement(measurement: Measurement, study: str = "study.yaml", asci
     parts = [_head(measurement)]
     if measurement.probes:
         parts.append("what one trial needs\n" + render_table(_probe_rows(measurement)))
-    warnings = [*measurement.warnings, *_probe_warnings(measurement)]
+    warnings = [*measurement.warnings, *_probe_warnings(measurement), *_reasons(measurement)]
     if warnings:
         parts.append("".join(f"warning: {text}\n" for text in warnings))
     if measurement.rounds:
@@ -236,8 +237,9 @@ def _head(measurement: Measurement) -> str:
         kind = "" if device.kind == "gpu" else f", a {'MIG slice' if device.kind == 'mig' else device.kind}"
         has.insert(0, f"{device.name} ({_size(device.memory_mb)}{kind})")
     lines = [f"measured {when} on {measurement.host} in {_seconds(measurement.took_s)}: {', '.join(has)}"]
-    if measurement.seen:
-        lines.append("; ".join(_say_framework(name, seen) for name, seen in measurement.seen.items()))
+    frameworks = measurement.seen.get("frameworks")
+    if frameworks:
+        lines.append("; ".join(_say_framework(name, seen) for name, seen in frameworks.items()))
     return "\n".join(lines) + "\n"
 
 
@@ -310,6 +312,14 @@ def _probe_warnings(measurement: Measurement) -> list[str]:
             said.setdefault(text, []).append(name)
     everybody = len(measurement.probes)
     return [text if len(names) == everybody else f"{', '.join(names)}: {text}" for text, names in said.items()]
+
+
+def _reasons(measurement: Measurement) -> list[str]:
+    """Why nobody may have touched the GPU, where the frameworks were asked."""
+    if not measurement.seen.get("frameworks"):
+        return []
+    unused = "the framework sees the GPU: the program does not use it; is there a --device, or .to('cuda')?"
+    return [f"likely because {reason}" for reason in explain_seen(measurement.seen) or [unused]]
 
 
 def _choice(measurement: Measurement, study: str) -> str:
