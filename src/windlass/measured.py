@@ -42,6 +42,7 @@ class Probe:
     disk_read_mb: float = 0.0
     disk_written_mb: float = 0.0
     shared_files: tuple[str, ...] = ()  # kinds of shared file systems on which it had files open
+    shared_mb: float = 0.0  # at least so much was read or written there
     first_step_s: float | None = None
     startup_s: float | None = None  # what of it the steps do not explain
     step_s: Span | None = None

@@ -7,7 +7,7 @@ of one core; trials that are over before the first look are known by what the ke
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from windlass.agent.child import Attempt
 from windlass.agent.config import AgentConfig
@@ -151,6 +151,10 @@ class Gauges:
             self._meter.forget(attempt.trial.id)
         elif attempt in self._fresh:
             self._fresh.remove(attempt)
+
+    def members(self, attempt: Attempt) -> Set[int]:
+        """Its processes, as of the last look."""
+        return self._meter.members(attempt.trial.id) if self._meter is not None else set()
 
     def due(self) -> Optional[float]:
         """When to look next; None while there is nothing to look at."""

@@ -15,6 +15,7 @@ from windlass.agent.cgroup import read_cgroup
 from windlass.agent.child import Attempt, Trial
 from windlass.agent.company import SHORT_S, Company, RoundResult
 from windlass.agent.config import THREAD_VARIABLES, AgentConfig, Slot
+from windlass.agent.filesystems import OpenFiles
 from windlass.agent.frameworks import ask_frameworks
 from windlass.agent.mps import Mps, why_not
 from windlass.agent.nvml import Device, NvmlError
@@ -110,10 +111,12 @@ class Survey:
     def _probe(self, trial: Trial) -> Turn:
         attempt = self._start(trial)
         until = time.monotonic() + self._ask["trial_limit_s"]
+        files = OpenFiles()
         while attempt.attempt in self._runner.attempts and time.monotonic() < min(until, self._until):
             if self._is_enough(attempt):
                 break
             yield
+            files.look(self._runner.gauges.members(attempt))
         ended = attempt.attempt not in self._runner.attempts
         self._runner.gauges.of(attempt)
         if not ended:
@@ -123,6 +126,7 @@ class Survey:
         probe["cause"] = attempt.cause.value if ended and not done and attempt.cause is not None else ""
         group = read_cgroup()
         probe["cgroup_mb"] = None if group is None or group.peak_mb is None else round(group.peak_mb, 1)
+        probe.update(shared_files=sorted(files.kinds), shared_mb=round(files.shared_mb, 1))
         self._probes.append(probe)
         yield from self._end(attempt)
 

@@ -276,8 +276,8 @@ def _probe_rows(measurement: Measurement) -> list[dict[str, Any]]:
             "first step": None if probe.first_step_s is None else _seconds(probe.first_step_s),
             "steps/s": _short(1 / probe.step_s[1]) if probe.step_s and probe.step_s[1] > 0 else None,
             "one trial": _whole_time(probe),
-            "read": _size(probe.read_mb) if probe.read_mb >= 1 else None,
-            "written": _size(probe.written_mb) if probe.written_mb >= 1 else None,
+            "read": _traffic(probe.read_mb, probe),
+            "written": _traffic(probe.written_mb, probe),
             "bound by": probe.bound_by or None,
         }
         for name, probe in zip(_names(measurement), measurement.probes, strict=True)
@@ -302,6 +302,14 @@ def _whole_time(probe: Probe) -> str | None:
         return None
     low, middle, high = map(_seconds, probe.time_s)
     return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def _traffic(amount_mb: float, probe: Probe) -> str | None:
+    """Bytes, and on which shared file system some of them were."""
+    if amount_mb < 1:
+        return None
+    shared = f" ({_size(probe.shared_mb)} or more on {', '.join(probe.shared_files)})" if probe.shared_mb >= 1 else ""
+    return _size(amount_mb) + shared
 
 
 def _probe_warnings(measurement: Measurement) -> list[str]:
