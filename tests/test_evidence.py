@@ -150,7 +150,7 @@ def test_memory_that_still_grew() -> None:
     growing = probe(levelled=False, gpu_growing_mb_per_min=40.0)
     found = evidence({}, measurement(growing))
     assert find_budgets(found, None).other == Budget((), 4096, 1200), "only of the memory that grew"
-    assert "GPU memory had not levelled out" in found.warnings[0]
+    assert "GPU memory may not have reached the peak" in found.warnings[0]
     found = evidence({}, measurement(probe(levelled=False)))
     assert find_budgets(found, None).other == Budget((), 4096, 1800), "nobody knows which"
     found = evidence({}, measurement(probe(levelled=False, ended=True)))
@@ -468,6 +468,18 @@ def test_what_was_measured_on_this_machine_needs_no_other_limit() -> None:
     assert local(640, {}, here(), fewer, gpus=1).slots == 4, "fewer cores than it was measured with"
     two = dataclasses.replace(HERE, gpus=(Gpu("0", 143_771), Gpu("1", 143_771)))
     assert local(640, {}, here(), two, gpus=1).slots == 64, "two GPUs on the cores of one"
+
+
+def test_who_says_what_of_a_gpu_it_needs_gets_one_here() -> None:
+    """As on a cluster: GPU memory is of a GPU, and as many share one as fit."""
+    made = local(640, {"gpu_memory": "12GB"}, None)
+    assert (made.slots, made.gpus) == (11, ("0",))
+    assert made.pack is not None and made.pack.budget.gpu_mb == 12 * 1024
+    assert local(640, {"gpu_memory": "12GB"}, None, Site(16, 128_000)).gpus == (), "a machine without"
+
+
+def test_the_gpu_is_the_reason_where_cores_say_the_same() -> None:
+    assert "64 share it best" in local(640, {}, here(), gpus=1).slots_because
 
 
 def test_another_gpu_here() -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -117,6 +118,23 @@ class TestRecord:
         assert (use["first_s"], use["rate"], use["steps"]) == (1.0, 10.0, 200)
         live = gauge.live()
         assert live["p"][:2] == [100, 200] and live["gpu"] == 1039 and live["pct"] == 40
+
+    @pytest.mark.parametrize(
+        ("kernel_mb", "peak_mb"),
+        [(820.0, 810.0), (40.0, 30.0), (35.0, 30.0)],  # a peak that nobody saw, none, and the agent's own image
+    )
+    def test_a_peak_between_two_looks(
+        self, config: Callable[..., AgentConfig], monkeypatch: pytest.MonkeyPatch, kernel_mb: float, peak_mb: float
+    ) -> None:
+        """The kernel knows the most that a process had; of what is shared it knows nothing, so only what is beyond."""
+        own_kb = 1024 * (20.0 if kernel_mb > 35 else 35.0)
+        monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_maxrss=own_kb))
+        attempt = make_attempt()
+        gauge = AttemptGauge(config(), attempt)
+        largest_mb = 40.0 if kernel_mb > 35 else 5.0
+        gauge.peaks.add(sample(attempt.started + 1, 30.0, largest_mb=largest_mb))
+        attempt.ended, attempt.rss_mb = attempt.started + 2, kernel_mb
+        assert gauge.to_json(attempt)["mem_mb"] == peak_mb
 
     def test_what_frameworks_say_is_added_up_over_processes(self, config: Callable[..., AgentConfig]) -> None:
         gauge = AttemptGauge(config(), make_attempt())

@@ -362,3 +362,41 @@ def test_what_the_framework_says_stands_beside_the_drivers_figure(project: Proje
     )
     (probe,) = project.json("measure", "--json")["probes"]
     assert (probe["gpu_mb"], probe["framework_mb"]) == (1039, 272)
+
+
+RESUMES = r"""
+import os, time
+import windlass
+folder = os.environ["WINDLASS_CHECKPOINT_DIR"]
+path = os.path.join(folder, "step.pt")
+os.makedirs(folder, exist_ok=True)
+begin = int(open(path).read()) if os.path.exists(path) else 0
+with open("began", "a") as file:
+    file.write(f"{begin} ")
+for step in range(begin, 20):
+    time.sleep(0.02)
+    with open(path, "w") as file:
+        file.write(str(step + 1))
+    windlass.log(step=step + 1, of=20)
+"""
+
+
+def test_what_goes_on_from_checkpoints_is_measured_from_its_beginning(project: Project, machine: Machine) -> None:
+    """Every round has the same trials: one that went on from its checkpoint would be done in no time."""
+    machine.give(project, 2, gpu=None)
+    project.write("resumes.py", RESUMES)
+    project.write("study.yaml", "command: python3 resumes.py {seed}\nseeds: 3\ncheckpoint: {keep: 1}\n")
+    measured = project.json("measure", "--json")
+    assert set(rounds_of(measured)) == {1, 2}
+    assert set((project.folder / "began").read_text().split()) == {"0"}
+
+
+def test_a_trial_that_showed_nothing_in_its_time_is_not_taken_at_its_word(project: Project) -> None:
+    """It may still be about to begin: what it took so far is no peak, however level it was."""
+    project.write("study.yaml", "command: sleep {s}\nparameters: {s: [300, 301]}\n")
+    measured = project.json("measure", "--no-curve", "--trial-limit", "4s", "--json")
+    for probe in measured["probes"]:
+        assert not probe["levelled"] and not probe["ended"]
+        assert "neither a step nor its end was seen in 4 s" in probe["says"][0]
+    done = project.run("plan")
+    assert "memory may not have reached the peak" in done.stderr and "GPU" not in done.stderr

@@ -236,6 +236,24 @@ def test_gpu_memory_that_runs_out_in_company(bench: Bench) -> None:
     assert bench.project.counts() == {"done": 3}
 
 
+TOGETHER = """
+if attempt < 4:
+    touch(f"on-{n}")
+    wait_for(*(f"on-{other}" for other in range(4)))
+    sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
+time.sleep(0.2)
+"""
+
+
+def test_all_that_run_out_at_once_teach_one_lesson(bench: Bench) -> None:
+    """Four that fall together show that a quarter is too little, not that each needs a whole GPU."""
+    pack = gpu(4, gpu_memory_mb=12 * GB, budget={"gpu_mb": 3 * GB, "memory_mb": None})
+    bench.prepare(TOGETHER, {"n": list(range(4))}, **pack)
+    bench.run()
+    assert bench.causes() == {number: ["gpu out of memory", "done"] for number in range(4)}
+    assert bench.learned() == {"budgets": [{"variant": [], "gpu_mb": 1.5 * 3 * GB}]}
+
+
 def test_gpu_memory_that_runs_out_for_one_alone(bench: Bench) -> None:
     bench.prepare("sys.exit('CUDA out of memory')", {"n": [0]}, **gpu(3, gpu_memory_mb=12 * GB))
     bench.run(code=1)

@@ -63,6 +63,10 @@ class Checkpoints:
             path = path.replace("{" + name + "}", _one_name(value))
         return path if "{trial_id}" in self._template else os.path.join(path, trial.id)
 
+    def forget(self, trial: Trial) -> None:
+        """Nothing of what it has written is there any more: it will begin at its beginning."""
+        shutil.rmtree(self.folder_of(trial), ignore_errors=True)
+
     # -- which one
 
     def _candidates(self, folder: str) -> List[str]:

@@ -72,7 +72,7 @@ class AttemptGauge:
         cpu_s = max(attempt.cpu_s, last.cpu_s if last is not None else 0.0)
         use["cores"] = round(cpu_s / lasted_s, 2)
         if last is not None:
-            use["mem_mb"] = round(peaks.memory.peak, 1)
+            use["mem_mb"] = round(peaks.memory_peak_mb(attempt.rss_mb), 1)
             use["mem_src"] = peaks.memory_source
             use["read_mb"] = round(last.read_bytes / _MB, 1)
             use["written_mb"] = round(last.written_bytes / _MB, 1)

@@ -48,6 +48,7 @@ class Sample(NamedTuple):
     gpu_source: Optional[str] = None
     gpu_percent: Optional[float] = None
     gpu_percent_source: Optional[str] = None
+    largest_mb: float = 0.0  # RSS of the largest of its processes
 
 
 class _Stat(NamedTuple):
@@ -326,6 +327,7 @@ def _summary(watch: _Watch, now: float, gpu: GpuUse) -> Sample:
         gpu_source=gpu.memory_source,
         gpu_percent=gpu.percent,
         gpu_percent_source=gpu.percent_source,
+        largest_mb=max((process.stat.rss_mb for process in living), default=0.0),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections import deque
 from typing import Deque, List, NamedTuple, Optional, Tuple
 
@@ -9,6 +10,7 @@ from windlass.agent.meter import Sample
 
 _WINDOW_S = 60.0
 _KEPT = 512
+_OWN_MB = 1.05 / 1024  # of a kilobyte, with a little more for what is fresh
 _FEWEST = 6  # samples before anything is said to have levelled out
 
 
@@ -94,6 +96,7 @@ class Peaks:
         self.threads = 0
         self.workers = 0  # processes that were there for a while
         self.count = 0
+        self.largest_mb = 0.0  # RSS of the largest process that was seen
         self.memory_source = ""
         self.gpu_source: Optional[str] = None
         self._first: Optional[Sample] = None
@@ -114,6 +117,7 @@ class Peaks:
         if sample.memory_mb >= self.memory.peak:
             self.memory_source = sample.memory_source
         self.memory.add(sample.when, sample.memory_mb)
+        self.largest_mb = max(self.largest_mb, sample.largest_mb)
         if sample.gpu_memory_mb is not None:
             if sample.gpu_memory_mb >= self.gpu_memory.peak:
                 self.gpu_source = sample.gpu_source
@@ -126,6 +130,16 @@ class Peaks:
         self._before = sample.processes
         self.processes = max(self.processes, sample.processes)
         self.threads = max(self.threads, sample.threads)
+
+    def memory_peak_mb(self, rss_mb: float) -> float:
+        """The peak, and what a process took beyond it between two looks: `rss_mb` is the kernel's own figure.
+
+        That one is never less than ours was: a process that has yet to become a trial is the agent's image.
+        """
+        if not self.memory.count:
+            return rss_mb
+        unseen_mb = rss_mb - max(self.largest_mb, _OWN_MB * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        return self.memory.peak + max(0.0, unseen_mb)
 
     @property
     def last(self) -> Optional[Sample]:

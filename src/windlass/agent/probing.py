@@ -42,14 +42,15 @@ def render_probe(attempt: Attempt, ended: bool, cores: int, variants: List[str],
         "variant": [settings.get(name) for name in variants],
         "ran_s": round(ran_s, 2),
         "ended": ended,
-        "levelled": peaks.levelled() or ended,
+        # Before its first step a trial may still be about to begin: that it is level says nothing then.
+        "levelled": ended or (peaks.levelled() and gauge.rate.first_step_s is not None),
         "growing_mb_per_min": None if ended else growing_mb_per_min(peaks.memory),
         "gpu_growing_mb_per_min": None if ended else growing_mb_per_min(peaks.gpu_memory),
         "gpu_mb": round(peaks.gpu_memory.peak, 1) if peaks.gpu_memory.count else None,
         "gpu_source": peaks.gpu_source,
         "framework_mb": gauge.framework_mb,
         "gpu_percent": None if peaks.gpu_percent is None else round(peaks.gpu_percent_lately or 0.0, 1),
-        "memory_mb": round(max(peaks.memory.peak, 0.0 if peaks.memory.count else attempt.rss_mb), 1),
+        "memory_mb": round(peaks.memory_peak_mb(attempt.rss_mb), 1),
         "memory_source": peaks.memory_source or "rss",
         "cores": round(peaks.cores_lately or attempt.cpu_s / max(ran_s, 1e-3), 2),
         "first_step_s": _round(gauge.rate.first_step_s),
@@ -67,6 +68,11 @@ def render_probe(attempt: Attempt, ended: bool, cores: int, variants: List[str],
         )
     probe["bound_by"] = bound_by(gauge, cores)
     probe["says"] = _oddities(probe, wants_gpu and peaks.gpu_memory.count >= _FEWEST_LOOKS)
+    if not ended and attempt.cause is None and probe["first_step_s"] is None:
+        probe["says"].append(
+            f"neither a step nor its end was seen in {ran_s:.0f} s: it may need more later; "
+            "windlass.log(step=…) or a longer --trial-limit would tell"
+        )
     return probe
 
 

@@ -124,6 +124,10 @@ class Runner:
             self._timed.add(attempt)
         return attempt
 
+    def forget_progress(self, trial: Trial) -> None:
+        """Its next attempt begins at the beginning."""
+        self._checkpoints.forget(trial)
+
     def environment(self, slot: Slot) -> Dict[str, str]:
         """What a trial in this slot would get, but for what is the trial's own."""
         own = {} if slot.gpus is None else {"CUDA_VISIBLE_DEVICES": slot.gpus}

@@ -38,6 +38,7 @@ class _Stay(NamedTuple):
     """An attempt's place while it is under way."""
 
     attempt: Attempt
+    need: Need  # what it was given
     under_mps: bool
     others: int  # on its device when it began
     others_here: int  # in the agent when it began
@@ -179,9 +180,10 @@ class Sharing:
         others, others_here = self._packer.company(device), len(self._stays)
         self._begun[device] += 1
         self._begun_here += 1
-        self._packer.take(attempt.slot, Waiting(attempt.trial.number, self._need(attempt.trial)))
+        need = self._need(attempt.trial)
+        self._packer.take(attempt.slot, Waiting(attempt.trial.number, need))
         self._stays[attempt.attempt] = _Stay(
-            attempt, device in self._mps, others, others_here, self._begun[device], self._begun_here
+            attempt, need, device in self._mps, others, others_here, self._begun[device], self._begun_here
         )
 
     def release(self, attempt: Attempt) -> None:
@@ -268,14 +270,14 @@ class Sharing:
         if self._was_alone(stay, here=not on_gpu):
             attempt.note = attempt.note or _advice(on_gpu, _peak(attempt, on_gpu), most_mb)
             return False
-        beside = [other.attempt for other in self._stays.values() if not on_gpu or _share_device(other, stay)]
-        greedy = [other for other in (attempt, *beside) if self._is_greedy(other, on_gpu)]
+        beside = [other for other in self._stays.values() if not on_gpu or _share_device(other, stay)]
+        greedy = [other for other in (stay, *beside) if self._is_greedy(other.attempt, on_gpu)]
         fair_mb = (most_mb or 0.0) / sum(not on_gpu or slot.gpus == attempt.slot.gpus for slot in self._slots)
         if not on_gpu and not greedy and self._is_absurd(attempt, fair_mb):
             return False
         if not self._may_try(attempt.trial, cause, _FREE_TRIES):
             return False
-        for other in greedy or [attempt]:
+        for other in greedy or [stay]:
             self._raise(other, on_gpu, fair_mb, most_mb)
         what = "GPU memory" if on_gpu else "memory"
         attempt.note = attempt.note or f"ran out of {what} in company; begins again with fewer neighbours"
@@ -283,11 +285,10 @@ class Sharing:
             self._give(attempt.trial, on_gpu, math.inf)
         return True
 
-    def _raise(self, attempt: Attempt, on_gpu: bool, fair_mb: float, most_mb: Optional[float]) -> None:
-        """The trial's variant needs more than was thought."""
-        name = "gpu_mb" if on_gpu else "memory_mb"
-        budget = getattr(self._need(attempt.trial), name)
-        wanted = raised(budget, _peak(attempt, on_gpu), fair_mb, most_mb)
+    def _raise(self, stay: _Stay, on_gpu: bool, fair_mb: float, most_mb: Optional[float]) -> None:
+        """The trial's variant needs more than it was given; several that fall at once tell the same thing only once."""
+        attempt, name = stay.attempt, "gpu_mb" if on_gpu else "memory_mb"
+        wanted = raised(getattr(stay.need, name), _peak(attempt, on_gpu), fair_mb, most_mb)
         if wanted > 0:
             self._give(attempt.trial, on_gpu, wanted)
             variant = self._budgets.variant(attempt.trial.settings)

@@ -64,6 +64,7 @@ class SurveyLoop(Loop):
         return self._done if code in (EXIT_DONE, EXIT_FAILED) else code
 
     def _start(self, trial: Trial) -> Attempt:
+        self._runner.forget_progress(trial)  # every round has the same trials: they must not go on where they were
         attempt = self._runner.announce(trial)
         self._launch([attempt])
         return attempt

@@ -198,7 +198,9 @@ def _unfinished(probe: Probe) -> tuple[str, ...]:
     """Of which memory the peak may not have been seen."""
     if probe.ended or probe.levelled:
         return ()
-    growing = {"memory": probe.growing_mb_per_min, "GPU memory": probe.gpu_growing_mb_per_min}
+    growing = {"memory": probe.growing_mb_per_min}
+    if probe.gpu_mb:
+        growing["GPU memory"] = probe.gpu_growing_mb_per_min
     return tuple(name for name, rate in growing.items() if rate) or tuple(growing)
 
 
@@ -207,7 +209,7 @@ def _warn_of_growth(probes: Iterable[Probe]) -> list[str]:
     if not names:
         return []
     text = " and ".join(names)
-    return [f"{text} had not levelled out when measured: the peak was not reached; {_UNFINISHED:g} times it is asked"]
+    return [f"{text} may not have reached the peak when it was measured; {_UNFINISHED:g} times it is asked"]
 
 
 # -- budgets

@@ -89,7 +89,8 @@ def choose_host(evidence: Evidence, site: Site, trial_count: int) -> Host:
     and what the user says beats all."""
     said = evidence.settings["slots"]
     wants = evidence.settings["gpus"].value
-    uses = bool(wants) or (wants is None and evidence.uses_gpu and bool(site.gpus))
+    speaks = evidence.uses_gpu or evidence.declared("gpu_memory_mb")
+    uses = bool(wants) or (wants is None and speaks and bool(site.gpus))
     host = _with_gpus(evidence, site, insist=said.value is None) if uses else _without_gpus(evidence, site)
     if said.value is not None:
         if said.value < 1:
@@ -147,7 +148,8 @@ def _with_gpus(evidence: Evidence, site: Site, *, insist: bool) -> Host:
     if company.measured and measured is not None and site.cpus >= measured.cores and not evidence.declared("cpus"):
         # It was found with so many cores, and with all that k trials did to each other and to the host's memory.
         limits = [Slots(int(company.a_gpu * max(1.0, site.cpus / measured.cores)), f"{site.cpus} cores")]
-    limits.append(Slots(have * company.a_gpu, f"{have} GPUs, {company.a_gpu} trials a GPU: {company.because}"))
+    # Before cores and memory, which were measured with it: where they say the same, this is the reason.
+    limits.insert(0, Slots(have * company.a_gpu, f"{have} GPUs, {company.a_gpu} trials a GPU: {company.because}"))
     fewest = min(limits, key=lambda limit: limit.count)
     a_gpu = min(company.a_gpu, math.ceil(fewest.count / have)) or 1
     warnings = tuple(warn_of_sharing(evidence, device, company))
