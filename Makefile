@@ -8,7 +8,7 @@ DEMO := .windlass/demo
 demo: export PATH := $(CURDIR)/$(BIN):$(PATH)
 demo: .venv/.demo
 	rm -rf $(DEMO)
-	$(BIN)/windlass run examples/quickstart/study.yaml --folder $(DEMO)
+	$(BIN)/windlass run examples/quickstart/study.yaml --folder $(DEMO) --on local --here
 	$(BIN)/windlass results --folder $(DEMO) --by all
 	@echo "the best setting:"
 	$(BIN)/windlass results --folder $(DEMO) --best

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Project
 from tests.test_index import write
-from windlass.collect.advice import Advice, advise, neat_time_s, render_s, render_size, whole_cores
+from windlass.collect.advice import Advice, advise, advise_script, neat_time_s, render_s, render_size, whole_cores
 from windlass.collect.efficiency import Efficiency, JobGroup, fold_agent, highest_together, read_attempts
 from windlass.collect.submissions import Submission
 from windlass.journal.fold import AgentRecord
@@ -155,6 +155,17 @@ def test_lines_for_a_script_that_is_none_of_ours() -> None:
     assert changes == ["#SBATCH --mem=300M", "#SBATCH --cpus-per-task=2", "#SBATCH --time=0-00:01:00"]
 
 
+def test_a_job_that_was_cut_off_does_not_say_that_less_would_do() -> None:
+    figures: dict[str, Any] = {"elapsed_s": 36.0, "asked_s": 600.0, "memory_mb": 100.0, "asked_memory_mb": 2000.0}
+    cancelled = job(state=JobState.CANCELLED, **figures)
+    assert advise_script(group_of(cancelled)) == []
+    assert len(advise_script(group_of(cancelled, job(1, **figures)))) == 2
+    killed = advise_script(group_of(job(state=JobState.OUT_OF_MEMORY, **figures), job(1, **figures)))
+    assert [advice.option for advice in killed] == ["time"], "the peak was missed"
+    late = job(state=JobState.TIMED_OUT, elapsed_s=600.0, asked_s=600.0)
+    assert [advice.what for advice in advise_script(group_of(late))] == ["ask for more"]
+
+
 def test_figures_are_neat_and_never_too_small() -> None:
     assert [whole_cores(cores) for cores in (0.0, 0.98, 1.05, 1.2, 3.9)] == [1, 1, 1, 2, 4]
     assert [render_s(neat_time_s(s)) for s in (1, 61, 1000, 20_000)] == ["1m", "2m", "20m", "5h45m"]
@@ -176,6 +187,12 @@ def test_a_study_on_this_machine(project: Project) -> None:
     assert said["accounting"] is None and said["trials"]["done"] == 3
     text = project.run("efficiency").stdout
     assert re.search(r"study\.yaml:4: ask for less: `needs: \{time: 1m\}` \(asked 2h a trial", text), text
+
+
+def test_a_look_at_what_is_done(project: Project) -> None:
+    project.write("study.yaml", "command: sh -c 'exit {x}'\nparameters: {x: [0]}\n")
+    project.run("run", "--on", "local")
+    assert "nothing is left to do" in project.run("watch").stdout
 
 
 def test_without_accounting_a_job_of_others_is_an_error_in_words(project: Project) -> None:

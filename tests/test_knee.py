@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.knee import MPS, PLAIN, Point, choose, next_k
+from windlass.knee import MPS, PLAIN, Point, choose, find_disturbed, next_k
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "curves.json").read_text())
 MOST = 16
@@ -164,3 +164,10 @@ def test_any_curve_is_explored_in_a_few_looks_within_its_bounds(most: int, value
         assert k not in [point.k for point in points], "the same again tells nothing"
         points.append(Point(PLAIN, k, values[k - 1]))
     assert len(points) <= 8
+
+
+def test_more_than_k_times_one_cannot_be() -> None:
+    strange = Point(PLAIN, 2, 1076.0)
+    assert find_disturbed([Point(PLAIN, 1, 120.0), strange]) == strange
+    assert find_disturbed([Point(PLAIN, 1, 120.0), Point(MPS, 2, 250.0), Point(PLAIN, 4, 0.0)]) is None
+    assert find_disturbed([Point(PLAIN, 1, 0.0), Point(PLAIN, 2, 5.0)]) is None, "one alone did not work"

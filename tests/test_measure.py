@@ -400,3 +400,9 @@ def test_a_trial_that_showed_nothing_in_its_time_is_not_taken_at_its_word(projec
         assert "neither a step nor its end was seen in 4 s" in probe["says"][0]
     done = project.run("plan")
     assert "memory may not have reached the peak" in done.stderr and "GPU" not in done.stderr
+
+
+def test_a_study_on_the_command_line_is_told_what_comes_next(project: Project) -> None:
+    done = project.run("measure", "--no-curve", "--param", "s=[0.1,0.2]", "--", "sleep", "{s}")
+    assert "next: the same words after `windlass plan`" in done.stdout
+    assert "measured (" in project.run("plan", "--param", "s=[0.1,0.2]", "--", "sleep", "{s}").stdout

@@ -128,3 +128,10 @@ def test_ids_as_numbers_keep_their_order_and_beginnings() -> None:
     for length in range(2, len(name) + 1):
         assert id_number(name[:length]) <= id_number(name) < id_number_stop(name[:length])
     assert os.path.isabs(StudyPaths(".").folder)
+
+
+@pytest.mark.parametrize("word", ["safety", "cpus", "gpus", "slots"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+def test_numbers_are_finite(word: str, value: str) -> None:
+    with pytest.raises(InputError, match="is wanted"):
+        resolve_settings({word: value}, {}, {}, "")

@@ -12,6 +12,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 PLAIN, MPS = "plain", "mps"
 LEAST_GAIN = 1.10  # of a doubling that pays
 _AS_GOOD = 0.97  # of the best: then fewer neighbours are better
+_UNLIKELY = 1.3  # k trials cannot do more than k times what one does, but for noise
 _UNNOTICED = 1.10  # slowdown of one trial that `prefer: latency` puts up with
 
 
@@ -71,3 +72,9 @@ def choose(points: Sequence[Point], prefer: str = "throughput") -> Optional[Poin
     best = max(point.value for point in worked)
     good = [point for point in worked if point.value >= best * _AS_GOOD]
     return min(good, key=lambda point: (point.k, point.mode != PLAIN, -point.value))
+
+
+def find_disturbed(points: Sequence[Point]) -> Optional[Point]:
+    """A point that cannot be, because it is far more than k times one trial: something kept the machine busy then."""
+    alone = max((point.value for point in points if point.k == 1), default=0.0)
+    return next((point for point in points if alone and point.value > _UNLIKELY * point.k * alone), None)

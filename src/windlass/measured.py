@@ -14,6 +14,7 @@ PLAIN: Final = "plain"
 MPS: Final = "mps"
 Mode = Literal["plain", "mps"]
 Span = tuple[float, float, float]  # low, middle, high
+_ENDLESS = 1e15
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,28 @@ def parse_measurement(data: Mapping[str, Any]) -> Measurement:
 
 
 def _make(kind: type[_Value], data: Mapping[str, Any]) -> _Value:
-    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    names = {one.name: str(one.type) for one in fields(kind)}  # type: ignore[arg-type]
     tupled = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in names}
+    for key, value in tupled.items():
+        if not _is_like(value, names[key]):
+            raise ValueError(f"{kind.__name__}.{key} is {str(value)[:40]!r}")
     return kind(**tupled)
+
+
+def _is_like(value: Any, wanted: str) -> bool:
+    """Whether a value of the file is of the type that is written beside its name."""
+    plain = wanted.removesuffix(" | None")
+    if value is None:
+        return plain != wanted
+    if plain in ("float", "int"):
+        return _is_number(value) and (plain == "float" or value == int(value))
+    if plain == "Span":
+        return isinstance(value, tuple) and len(value) == 3 and all(map(_is_number, value))
+    kinds: dict[str, type] = {"str": str, "bool": bool, "Mode": str, "tuple": tuple, "Mapping": Mapping}
+    expected = kinds.get(plain.partition("[")[0])
+    return expected is None or isinstance(value, expected)
+
+
+def _is_number(value: Any) -> bool:
+    """Not without end, as JSON of Python may be."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _ENDLESS

@@ -115,6 +115,8 @@ def test_ctrl_c_cancels_the_job_and_no_other(cluster_project: Project, slurm: Cl
     wait_for(lambda: accounts(slurm, job, "State").startswith("CANCELLED"))
     assert accounts(slurm, stranger, "State") == "RUNNING"
     assert measured_files(project) == []
+    done = project.run("measure", "--no-curve", "--trial-limit", "1s")  # at once: the former one is not in the way
+    assert "in job " in done.stderr
 
 
 def test_what_would_wait_for_ever_is_refused(cluster_project: Project, slurm: Cluster) -> None:

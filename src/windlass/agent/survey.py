@@ -21,7 +21,7 @@ from windlass.agent.mps import Mps, why_not
 from windlass.agent.nvml import Device, NvmlError
 from windlass.agent.probing import UNTOUCHED, growing_mb_per_min, render_probe
 from windlass.agent.runner import Runner
-from windlass.knee import LEAST_GAIN, MPS, PLAIN, Point, choose, next_k
+from windlass.knee import LEAST_GAIN, MPS, PLAIN, Point, choose, find_disturbed, next_k
 from windlass.states import Cause
 
 _VERSION = 1
@@ -321,7 +321,16 @@ class Survey:
             "trial_s": chosen["trial_s"],
         }
 
+    def _look_for_disturbance(self) -> None:
+        strange = find_disturbed([_point(result) for result in self._rounds])
+        if strange is not None:
+            self._warnings.append(
+                f"{strange.k} at a time did more than {strange.k} times as much as one: something else was at work "
+                "while one was measured, so that neither its time nor the gain can be trusted; measure again"
+            )
+
     def _write(self) -> None:
+        self._look_for_disturbance()
         device = None
         if self._device is not None:
             kind = "mig" if self._device.is_slice else "shard" if os.environ.get("SLURM_SHARDS_ON_NODE") else "gpu"
@@ -347,10 +356,14 @@ class Survey:
         path = self._ask["into"]
         os.makedirs(os.path.dirname(path), exist_ok=True)
         partial = f"{path}.{os.getpid()}"
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(measured, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-        os.replace(partial, path)
+        try:
+            with open(partial, "w", encoding="utf-8") as file:
+                json.dump(measured, file, indent=1, ensure_ascii=False)
+                file.write("\n")
+            os.replace(partial, path)
+        except OSError:
+            os.unlink(partial)
+            raise
 
 
 def _point(result: RoundResult) -> Point:

@@ -68,7 +68,7 @@ def command(
         print(json.dumps(dataclasses.asdict(measurement), indent=2, ensure_ascii=False))
     else:
         plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-        print(render_measurement(measurement, asked.study.source or asked.study.name, plain), end="")
+        print(render_measurement(measurement, asked.study.source or "", plain), end="")
     return 0
 
 

@@ -16,6 +16,7 @@ from windlass.errors import InputError, input_error
 from windlass.launch.inside import fetch_running, look_inside
 from windlass.paths import StudyPaths
 from windlass.spec.units import parse_duration_s
+from windlass.states import State
 from windlass.view.jobs import render_nobody
 from windlass.view.table import terminal_width
 from windlass.view.watch import name_of_job, render_watch, running_in, watch_to_json
@@ -88,7 +89,8 @@ def _look(paths: StudyPaths | None, job: Job | None, foreign: str, deep: bool, a
         return bool(pairs)
     print(render_watch(view, job, now, terminal_width(sys.stdout)), end="", flush=True)
     if not pairs:
-        print(f"  {render_nobody(view.jobs)}")
+        open_trials = view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]
+        print(f"  {render_nobody(view.jobs) if open_trials else 'nothing is left to do'}")
     for name, text in texts.items():
         print(f"\njob {name}\n{text}", end="", flush=True)
     return bool(pairs)

@@ -9,10 +9,11 @@ from typing import Any
 
 from windlass.collect.efficiency import Efficiency, JobGroup
 from windlass.slurm.options import render_time
-from windlass.slurm.states import ENDED
+from windlass.slurm.states import ENDED, JobState
 from windlass.slurm.used import JobUse
 from windlass.usage import Usage
 
+LESS, MORE = "ask for less", "ask for more"
 _WORTH = 0.8  # what would be less than this share of what was asked for is worth a word
 _NEARLY_ALL = 0.95
 _MEMORY_ROOM = 1.2
@@ -105,7 +106,7 @@ def _less_or_more(wanted: float, used: float, asked: float, because: str, want: 
         return None
     if want["source"] not in _SAID:
         return Advice("nothing to change", f"{because}: the next plan goes by what trials used")
-    return Advice("ask for less" if less else "ask for more", because, **want)
+    return Advice(LESS if less else MORE, because, **want)
 
 
 def _advise_gpu(usage: Usage, group: JobGroup | None) -> Advice | None:
@@ -126,10 +127,16 @@ def _advise_gpu(usage: Usage, group: JobGroup | None) -> Advice | None:
 
 
 def advise_script(group: JobGroup) -> list[Advice]:
-    """Lines of a batch script, from all jobs of it that have ended."""
+    """Lines of a batch script, from all jobs of it that have ended.
+
+    What was cut off says when it was too little, never that less would do.
+    """
     jobs = [job for job in group.jobs if job.state in ENDED]
     advices = [_script_memory(jobs), _script_cpus(jobs), _script_time(jobs)]
-    return [advice for advice in advices if advice is not None]
+    states = {job.state for job in jobs}
+    if JobState.OUT_OF_MEMORY in states and advices[0] is not None and advices[0].what == LESS:
+        advices[0] = None  # what was sampled before it was killed is not the peak
+    return [advice for advice in advices if advice and (JobState.DONE in states or advice.what != LESS)]
 
 
 def _script_memory(jobs: Sequence[JobUse]) -> Advice | None:
@@ -170,9 +177,9 @@ def _script_time(jobs: Sequence[JobUse]) -> Advice | None:
 
 def _script_advice(wanted: float, used: float, asked: float, because: str, option: str, value: str) -> Advice | None:
     if wanted < _WORTH * asked:
-        return Advice("ask for less", because, option=option, value=value)
+        return Advice(LESS, because, option=option, value=value)
     if used > _NEARLY_ALL * asked:
-        return Advice("ask for more", because, option=option, value=value)
+        return Advice(MORE, because, option=option, value=value)
     return None
 
 

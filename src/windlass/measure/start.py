@@ -35,6 +35,7 @@ from windlass.submission import count_present, submit_agents
 _JOB_MARGIN_S = 300.0  # for making the node ready, and for the end
 _GRACE_S = 3.0
 _POLL_S = 0.25
+_END_S = 10.0  # that a cancelled job is waited for
 _JOBS_POLL_S = 0.5  # looks at files only; the scheduler is asked every 10 s at most
 _LINES = 12  # of what a trial that failed has printed
 _FEWEST_CPUS = 4  # of a job that measures on a GPU: one a trial
@@ -131,15 +132,23 @@ def follow_measuring(plan: Plan, spread: Spread, paths: StudyPaths, began: float
             time.sleep(_JOBS_POLL_S)
     except KeyboardInterrupt:
         send_cancel([str(one.job) for one in read_submissions(paths) if one.job is not None], only_waiting=False)
+        _wait_for_end(paths)
         raise
     watch.look()
     otherwise = f"the job ended without an outcome; what it said is in {paths.hpc_outputs}"
     return _read(plan, paths, began, watch.say_what_failed() or otherwise)
 
 
-def _job_is_there(paths: StudyPaths) -> bool:
+def _wait_for_end(paths: StudyPaths) -> None:
+    """Until a job that was cancelled is gone, for a while; then nothing is in the way of the next measurement."""
+    deadline = time.monotonic() + _END_S
+    while _job_is_there(paths, _JOBS_POLL_S) and time.monotonic() < deadline:
+        time.sleep(_JOBS_POLL_S)
+
+
+def _job_is_there(paths: StudyPaths, max_age_s: float = 10.0) -> bool:
     submissions = read_submissions(paths)
-    queue = read_queue(paths.queue, ask)
+    queue = read_queue(paths.queue, ask, max_age_s)
     newest = max((submission.time for submission in submissions), default=0.0)
     return queue is None or queue.asked <= newest or bool(count_present(submissions, queue))
 

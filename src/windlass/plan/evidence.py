@@ -158,11 +158,12 @@ def _find_peaks(
     for variant in dict.fromkeys(variants):
         real = next((use for use in uses if use.variant == variant), None)
         mine = [probe for probe in probes if _variant(probe, names) == variant]
-        gpu = _highest(_figure(_gpu_peak(probe), source) for probe in mine)
-        memory = _highest(_figure(_memory_peak(probe), source) for probe in mine)
+        guess = not (usage is not None and real is not None and real.is_evidence)
+        gpu = _highest(_figure(_gpu_peak(probe) if guess else probe.gpu_mb, source) for probe in mine)
+        memory = _highest(_figure(_memory_peak(probe) if guess else probe.memory_mb, source) for probe in mine)
         if usage is not None and real is not None:
-            gpu = _prefer_real(real, _figure(real.gpu_mb, _render_real(usage)), gpu)
-            memory = _prefer_real(real, _figure(real.memory_mb, _render_real(usage)), memory)
+            gpu = _raise_to_real(real, _figure(real.gpu_mb, _render_real(usage)), gpu)
+            memory = _raise_to_real(real, _figure(real.memory_mb, _render_real(usage)), memory)
         found.append(Peak(variant, gpu, memory))
     return tuple(found)
 
@@ -171,11 +172,13 @@ def _variant(probe: Probe, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(probe.settings.get(name) for name in names)
 
 
-def _prefer_real(use: VariantUse, real: Figure | None, measured: Figure | None) -> Figure | None:
-    """Enough real trials beat the measurement; a few can only raise it."""
-    if real is None or use.is_evidence:
-        return real or measured
-    return real if measured is not None and real.value > measured.value else measured
+def _raise_to_real(use: VariantUse, real: Figure | None, measured: Figure | None) -> Figure | None:
+    """Real trials never lower a peak that was seen: the largest of them may be yet to come."""
+    if real is None:
+        return measured
+    if measured is None:
+        return real if use.is_evidence else None
+    return real if real.value >= measured.value else measured
 
 
 def _figure(value: float | None, source: str) -> Figure | None:

@@ -10,7 +10,16 @@ from windlass.model import PackTerms
 from windlass.plan.draft import Draft
 from windlass.plan.evidence import MEASURE_HINT, Budgets, find_budgets
 from windlass.plan.gpus import choose_gpus, find_device, is_node
-from windlass.plan.sharing import UNKNOWN, Device, Slots, may_share, pick_company, share_gpu, warn_of_sharing
+from windlass.plan.sharing import (
+    UNKNOWN,
+    Device,
+    Slots,
+    may_share,
+    pick_company,
+    share_gpu,
+    warn_of_gpu,
+    warn_of_sharing,
+)
 from windlass.site.cluster import GpuType
 
 _MOST_CPU_SLOTS = 8  # of a job without GPUs, unless the user says more
@@ -42,6 +51,7 @@ class Layout:
 
 def choose_layout(draft: Draft) -> Layout:
     gpus, gpu_type = choose_gpus(draft)
+    draft.warnings += warn_of_gpu(draft.evidence, gpus > 0)
     layout = _with_gpus(draft, gpus, gpu_type) if gpus else _without_gpus(draft)
     said = draft.settings["slots"]
     if said.value:

@@ -22,6 +22,7 @@ from windlass.plan.sharing import (
     same_memory,
     share_gpu,
     time_in_company,
+    warn_of_gpu,
     warn_of_sharing,
 )
 from windlass.site.local import Site
@@ -59,7 +60,7 @@ def plan_local(
         waves=waves,
         pack=_make_terms(host, evidence, study) if packs else None,
         estimate_s=one.expect_s(waves) if one is not None else None,
-        warnings=(*evidence.warnings, *host.warnings),
+        warnings=(*evidence.warnings, *warn_of_gpu(evidence, bool(host.gpus)), *host.warnings),
     )
     return replace(plan, warnings=(*plan.warnings, *find_gpu_warnings(plan)))
 

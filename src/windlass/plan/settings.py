@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +27,13 @@ class Known:
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != float(value) or int(value) < 0:
+    if isinstance(value, bool) or not 0 <= float(value) < math.inf or int(value) != float(value):
         raise ValueError(f"a whole number is wanted, not {value!r}")
     return int(value)
 
 
 def _amount(value: Any) -> float:
-    if isinstance(value, bool) or float(value) < 0:
+    if isinstance(value, bool) or not 0 <= float(value) < math.inf:
         raise ValueError(f"a number of 0 or more is wanted, not {value!r}")
     return float(value)
 

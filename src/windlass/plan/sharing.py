@@ -12,6 +12,7 @@ from windlass.plan.place import render_duration
 
 _SAME_MEMORY = 0.02
 _INSTANT_S = 0.001
+_LEAST_ROOM_S = 300.0  # of a job beyond the estimate: environment, code and data come before the first trial
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,27 @@ def limits_are_declared(evidence: Evidence) -> bool:
     return bool(need) and need < 1 and evidence.declared("gpus")
 
 
+def warn_of_gpu(evidence: Evidence, with_gpu: bool) -> list[str]:
+    """What was measured with a GPU tells little of trials without one, and the other way round."""
+    measured = evidence.measured
+    if measured is None or (measured.device is not None) == with_gpu:
+        return []
+    if with_gpu:
+        return [
+            "measured without a GPU: trials that use one take more memory, and another time; "
+            "`windlass measure` where there is one"
+        ]
+    assert measured.device is not None
+    return [f"measured on {measured.device.name}: without a GPU trials take longer than what is asked for"]
+
+
 def warn_of_sharing(evidence: Evidence, device: Device, company: Company) -> list[str]:
     measured = evidence.measured
     if measured is None or measured.device is None or limits_are_declared(evidence):
         return []
     if not device.same:
         there = device.name or "the GPU"
-        fits = f": only its memory decides how many share it, {company.a_gpu}" if device.memory_mb else ""
+        fits = ": its memory, not the throughput, says how many share it" if device.memory_mb else ""
         return [f"measured on {measured.device.name}, which {there} is not{fits}; times are those of the other"]
     if measured.choice is None and company.a_gpu > 1:
         return [f"{company.a_gpu} trials fit a GPU; whether that many pay was not measured"]
@@ -123,11 +138,13 @@ def _say_fit(evidence: Evidence, sizes: Sequence[int], device: Device) -> str:
 
 def pick_company(measured: Measurement, prefer: str, mps: str, fit: int | None = None) -> tuple[int, Mode, str] | None:
     """How many, in which mode, and in words, of those numbers that were tried and fit; None where none was."""
-    usable = _usable(measured.rounds, mps)
+    untried = mps == "on" and not any(one.mode == MPS for one in measured.rounds)
+    usable = _usable(measured.rounds, "auto" if untried else mps)
     best = choose([_point(one) for one in usable if fit is None or one.k <= max(1, fit)], prefer)
     if best is not None:
         words = "side by side are hardly slower" if prefer == "latency" else "share it best"
-        return best.k, MPS if best.mode == MPS else PLAIN, words if best.k > 1 else "alone is best"
+        words += ", without MPS" if untried else ""
+        return best.k, MPS if untried or best.mode == MPS else PLAIN, words if best.k > 1 else "alone is best"
     choice = measured.choice
     return (choice.k, MPS if mps == "on" else choice.mode, "share it best") if choice is not None else None
 
@@ -184,13 +201,15 @@ class OneTrial:
     safety: float = 1.0
     because: str = ""
     once_s: float = 0.0  # what the first of them take longer to begin: imports that the others share
+    room_s: float = 0.0  # beyond that, at least
 
     def expect_s(self, waves: int) -> float:
         """So many in turn: the last of them may be a long one."""
         return (waves - 1) * self.middle_s + self.high_s + self.once_s
 
     def ask_s(self, waves: int) -> float:
-        return round(self.expect_s(waves) * self.safety, 3)
+        expect_s = self.expect_s(waves)
+        return round(max(expect_s * self.safety, expect_s + self.room_s), 3)
 
 
 def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, mode: Mode) -> OneTrial | None:
@@ -213,7 +232,7 @@ def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, m
     one = render_duration(middle_s) if middle_s >= 100 else f"{middle_s:.3g} s"
     because = f"{time.source}: {one} a trial{beside}, {safety:g} for safety"
     middle_s = max(_INSTANT_S, middle_s * slower)
-    return OneTrial(middle_s, middle_s * uneven, safety, because, once_s)
+    return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, _LEAST_ROOM_S)
 
 
 def _unevenness(probes: Sequence[Probe]) -> float:

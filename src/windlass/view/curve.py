@@ -333,7 +333,7 @@ def _reasons(measurement: Measurement) -> list[str]:
 def _choice(measurement: Measurement, study: str) -> str:
     choice = measurement.choice
     if choice is None:
-        return f"next: windlass plan {study}\n"
+        return f"next: {_plan_words(study)}\n"
     a_device = "a GPU" if measurement.device else "at a time"
     lines = [f"choice: {render_choice(choice.k, choice.mode, measurement, a_device)}: {choice.because}"]
     said = [f"about {choice.trials_per_h:,.0f} trials an hour"] if choice.trials_per_h else []
@@ -341,8 +341,13 @@ def _choice(measurement: Measurement, study: str) -> str:
         longer = f", {choice.slowdown:.1f} × as long as alone" if choice.k > 1 else ""
         said.append(f"one takes {_seconds(choice.trial_s)}{longer}")
     lines += [f"  {'; '.join(said)}"] if said else []
-    lines.append(f"next: windlass plan {study}   (what `windlass run` would ask for now, and why)")
+    lines.append(f"next: {_plan_words(study)}   (what `windlass run` would ask for now, and why)")
     return "\n".join(lines) + "\n"
+
+
+def _plan_words(study: str) -> str:
+    """A study that was said on the command line has to be said again: no file is called like it."""
+    return f"windlass plan {study}" if study else "the same words after `windlass plan`"
 
 
 def _to_ascii(text: str) -> str:
