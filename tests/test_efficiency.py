@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -148,6 +149,16 @@ def test_a_gpu_that_no_trial_touched() -> None:
     group = group_of(job(gpus=1.0), slots=1)
     texts = [advice.because for advice in advise(Efficiency((group,), True, "demo", "/f", found.usage, found.plan))]
     assert any("no trial touched the GPU" in text for text in texts)
+
+
+def test_a_gpu_is_as_busy_as_all_its_trials_make_it() -> None:
+    used = dataclasses.replace(usage(gpu_mb=900.0), gpu_percent=30.0)  # of one of two that shared it
+
+    def say(percent: float) -> list[str]:
+        group = group_of(job(gpus=1.0, gpu_percent=percent), slots=2)
+        return [one.because for one in advise(Efficiency((group,), True, "demo", "/f", used, {})) if one.what == "look"]
+
+    assert say(57.0) == [] and "40 % busy with 2 at a time" in say(40.0)[0]
 
 
 def test_lines_for_a_script_that_is_none_of_ours() -> None:

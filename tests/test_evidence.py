@@ -315,6 +315,13 @@ def test_a_node_has_to_have_the_cores_and_the_memory() -> None:
     assert made.slots == 2 and "128000 MB of memory on a node" in made.slots_because
 
 
+def test_the_agent_is_in_the_job_too() -> None:
+    small = plan(1, SAID, measurement(probe(memory_mb=82.0)))
+    assert small.pack is not None and small.pack.budget.memory_mb == 100
+    assert asked(small).memory_mb == 200 and asked(small).because["memory_mb"].endswith("and the agent")
+    assert asked(plan(1, SAID, measurement(probe(memory_mb=1000.0)))).memory_mb == 1200
+
+
 # -- variants
 
 
@@ -410,6 +417,9 @@ def test_a_job_holds_its_longest_trial() -> None:
     assert asked(made).time_s == 3900
     made = plan(16, {**SAID, "agents": 1}, measurement(*times, rounds=(), choice=None))
     assert asked(made).time_s == 11700, "three of a usual length, and a long one"
+    times = (probe(time_s=(0.0, 1000.0, 0.0)), probe(time_s=(0.0, 6000.0, 0.0)))
+    made = plan(1, {**SAID, "agents": 1}, measurement(*times, rounds=rounds((1, 2000.0)), choice=None))
+    assert asked(made).time_s == 7800, "the round was of one in between"
 
 
 def test_the_time_of_real_trials_was_that_in_their_company() -> None:

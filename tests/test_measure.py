@@ -268,6 +268,27 @@ class TestCurve:
         assert measured["warnings"] == []
         assert not [pid for pid in processes_with("WINDLASS_MPS=") if str(project.folder) in environment(pid)]
 
+    def test_of_variants_the_smallest_is_put_side_by_side(self, project: Project, machine: Machine) -> None:
+        """Two of 2500 MB fit 5500 MB; how many small ones pay is another question."""
+        machine.give(project, cores=4, total_mb=5500)
+        command = "python3 crowd.py 100 0.02 8 8 {mb} {seed}"
+        project.write(
+            "study.yaml",
+            f"command: {command}\nparameters: {{mb: [500, 2500]}}\nseeds: 6\nvariants: [mb]\nneeds: {{gpus: 1}}\n",
+        )
+        measured = project.json("measure", "--json", "--mps", "off")
+        assert [(probe["variant"], probe["gpu_mb"]) for probe in measured["probes"]] == [([2500], 2500), ([500], 500)]
+        rounds = rounds_of(measured)
+        assert list(rounds) == [1, 2, 4] and rounds[4]["gpu_mb"] == 4 * 500
+
+    def test_one_that_somebody_ends_does_not_spoil_a_round(self, project: Project, machine: Machine) -> None:
+        machine.give(project, cores=2, gpu=None)
+        program = (project.folder / "crowd.py").read_text()
+        once = "import os, signal\nif os.environ['WINDLASS_ATTEMPT'] == '2': os.kill(os.getpid(), signal.SIGKILL)\n"
+        project.write("crowd.py", once + program)
+        self.study(project, 40, width=2)
+        assert all(not one["note"] for one in project.json("measure", "--json")["rounds"])
+
     def test_mps_that_is_not_there_and_latency(self, project: Project, machine: Machine) -> None:
         machine.give(project, cores=2)
         self.study(project, 40, width=1.5, more="needs: {gpus: 1}\n")
@@ -406,3 +427,8 @@ def test_a_study_on_the_command_line_is_told_what_comes_next(project: Project) -
     done = project.run("measure", "--no-curve", "--param", "s=[0.1,0.2]", "--", "sleep", "{s}")
     assert "next: the same words after `windlass plan`" in done.stdout
     assert "measured (" in project.run("plan", "--param", "s=[0.1,0.2]", "--", "sleep", "{s}").stdout
+
+
+def test_no_time_to_measure_is_refused(project: Project) -> None:
+    project.write("study.yaml", "command: sleep {s}\nparameters: {s: [1]}\n")
+    assert "nothing can be measured" in project.run("measure", "--limit", "0s", code=2).stderr

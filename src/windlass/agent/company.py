@@ -10,7 +10,6 @@ import time
 from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional
 
 from windlass.agent.child import Attempt, Trial
-from windlass.agent.config import AgentConfig
 from windlass.agent.nvml import Device, NvmlError
 from windlass.agent.progress import Rate
 from windlass.agent.runner import Runner
@@ -38,13 +37,14 @@ class Company:
 
     def __init__(
         self,
-        config: AgentConfig,
         runner: Runner,
         trials: List[Trial],
         start: Callable[[Trial], Attempt],
         device: Optional[Device],
         probes: List[Dict[str, Any]],
+        first: int,
     ) -> None:
+        """`probes` are of trials like these; rounds begin with the trial of number `first`."""
         self._runner = runner
         self._trials = trials
         self._start = start
@@ -61,7 +61,7 @@ class Company:
         self._stepping = any(probe["step_s"] for probe in probes)  # else a rate is of whole trials
         self._whole = self._whole or not self._stepping
         self._running: List[Attempt] = []
-        self._first = config.measure["probes"] if config.measure is not None else 0
+        self._first = first
         self.result: RoundResult = {}
 
     def round(self, mode: str, k: int, until: float) -> Iterator[None]:

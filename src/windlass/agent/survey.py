@@ -6,10 +6,11 @@ around it is the usual one, so trials are started, read and ended exactly as the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from windlass.agent.cgroup import read_cgroup
 from windlass.agent.child import Attempt, Trial
@@ -197,19 +198,38 @@ class Survey:
         limits = [(self._cores, f"{self._cores} cores, one a trial"), (len(self._trials), "no more trials than that")]
         if self._ask["most"]:
             limits.append((self._ask["most"], f"a cap of {self._ask['most']}"))
-        memory_mb = max(probe["memory_mb"] for probe in self._probes) * _MEMORY_MARGIN
+        trials, _, probes = self._alike()
+        limits[1] = (len(trials), "no more trials than that")
+        memory_mb = max(probe["memory_mb"] for probe in probes) * _MEMORY_MARGIN
         if memory_mb > 1:
             limits.append((int(self._memory_mb / memory_mb), f"{self._memory_mb:.0f} MB of memory"))
-        gpu_mb = max((probe["gpu_mb"] or 0.0 for probe in self._probes), default=0.0) * _MEMORY_MARGIN
+        gpu_mb = max((probe["gpu_mb"] or 0.0 for probe in probes), default=0.0) * _MEMORY_MARGIN
         if self._device is not None and gpu_mb > 1:
             free_mb = (self._device.total_bytes - self._device.used_bytes) / _MB
             limits.append((int(free_mb / gpu_mb), f"{free_mb:.0f} MB of GPU memory"))
         most, self._why_no_more["limit"] = min(limits, key=lambda limit: limit[0])
         return max(1, min(most, len(self._slots)))
 
+    def _alike(self) -> Tuple[List[Trial], int, List[Dict[str, Any]]]:
+        """The trials that are put side by side, which of them is the first, and the probes of their kind.
+
+        Of variants the one that takes least GPU memory: of larger ones fewer fit in any case, and by their memory.
+        """
+        names, alone = self._ask["variants"], self._ask["probes"]
+        sizes = {json.dumps(probe["variant"]): probe["gpu_mb"] or 0.0 for probe in reversed(self._probes)}
+        if self._device is None or len(sizes) < 2 or not all(sizes.values()):
+            return self._trials, alone, self._probes
+        smallest = min(sizes, key=lambda variant: sizes[variant])
+        kind = [trial for trial in self._trials if json.dumps([trial.settings.get(name) for name in names]) == smallest]
+        if len(kind) < 2:
+            return self._trials, alone, self._probes
+        probes = [probe for probe in self._probes if json.dumps(probe["variant"]) == smallest]
+        return kind, len(probes), probes
+
     def _curve(self, mode: str, first: int, most: int) -> Turn:
         """Rounds with more and more of them, up to `most`. What was tried before is not tried again."""
-        company = Company(self._config, self._runner, self._trials, self._start, self._device, self._probes)
+        trials, first_trial, probes = self._alike()
+        company = Company(self._runner, trials, self._start, self._device, probes, first_trial)
         points = self._points.setdefault(mode, [])
         while True:
             k = next_k(points, first, most)
@@ -220,6 +240,8 @@ class Survey:
                 if self._share_cores(k):
                     yield from self._begin_and_end(self._trials[0])  # the first one waits for what is imported anew
             yield from company.round(mode, k, self._until)
+            if company.result["note"].endswith(Cause.KILLED.value) and not self._over():
+                yield from company.round(mode, k, self._until)  # somebody ended one of them: that tells nothing
             result = company.result
             self._rounds.append(result)
             points.append(_point(result))
@@ -362,7 +384,8 @@ class Survey:
                 file.write("\n")
             os.replace(partial, path)
         except OSError:
-            os.unlink(partial)
+            with contextlib.suppress(OSError):  # it may not even have been made
+                os.unlink(partial)
             raise
 
 

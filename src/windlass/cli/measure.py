@@ -24,6 +24,8 @@ from windlass.spec.units import parse_duration_s
 from windlass.view.curve import render_measurement
 from windlass.view.curve_svg import render_curve_svg
 
+_LEAST_S = 1.0
+
 
 @click.command(cls=CommandWithWords)
 @study_options
@@ -82,9 +84,12 @@ def _read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
 
 def _read_wish(limit: str, trial_limit: str, curve: bool) -> Wish:
     try:
-        return Wish(parse_duration_s(limit), parse_duration_s(trial_limit), curve)
+        wish = Wish(parse_duration_s(limit), parse_duration_s(trial_limit), curve)
     except ValueError as error:
         raise input_error(str(error), "write --limit 5m --trial-limit 60s") from None
+    if min(wish.limit_s, wish.trial_limit_s) < _LEAST_S:
+        raise input_error(f"in less than {_LEAST_S:g} s nothing can be measured", "write --limit 5m --trial-limit 60s")
+    return wish
 
 
 def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:

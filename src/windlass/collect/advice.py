@@ -110,16 +110,17 @@ def _less_or_more(wanted: float, used: float, asked: float, because: str, want: 
 
 
 def _advise_gpu(usage: Usage, group: JobGroup | None) -> Advice | None:
-    has_gpus = group is not None and any(job.gpus for job in group.jobs)
-    if not has_gpus:
+    jobs = [job for job in group.jobs if job.gpus] if group is not None else []
+    if not jobs:
         return None
     if usage.overall.gpu_mb == 0:
         return Advice("look", "no trial touched the GPU it was given: `windlass doctor --gpu` says what it sees")
-    if usage.gpu_percent is not None and usage.gpu_percent < _IDLE_PERCENT:
+    # Of the whole GPU: what one trial kept busy of it is a part where several share it.
+    percents = [job.gpu_percent for job in jobs if job.gpu_percent is not None]
+    busy = sum(percents) / len(percents) if percents else None
+    if busy is not None and busy < _IDLE_PERCENT:
         company = f" with {usage.k} at a time" if usage.k else ""
-        return Advice(
-            "look", f"the GPU was {usage.gpu_percent:.0f} % busy{company}: `windlass measure` finds how many share it"
-        )
+        return Advice("look", f"the GPU was {busy:.0f} % busy{company}: `windlass measure` finds how many share it")
     return None
 
 

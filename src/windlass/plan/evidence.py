@@ -20,7 +20,7 @@ from windlass.usage import Usage, VariantUse
 DECLARED = ("command line", "study")
 MEASURE_HINT = "`windlass measure` finds out how many share a GPU best"
 _UNFINISHED = 1.5  # on memory that was still growing when it was measured
-_HOST_HEADROOM, _HOST_STEP_MB = 1.2, 100
+HOST_HEADROOM, _HOST_STEP_MB = 1.2, 100
 _MIX_UNIT_MB = 256  # GPU memory is rounded down to it: the memory of a mix may come out too high, never too low
 _CORE_NOISE = 0.1  # so much above a whole number of cores is no further core
 
@@ -251,7 +251,7 @@ def _budget(evidence: Evidence, peak: Peak, gpu_memory_mb: int | None) -> Budget
     if evidence.declared("memory_mb"):
         memory_mb = int(evidence.settings["memory_mb"].value)
     elif peak.memory_mb is not None:
-        steps = round(peak.memory_mb.value * _HOST_HEADROOM / _HOST_STEP_MB, 6)
+        steps = round(peak.memory_mb.value * HOST_HEADROOM / _HOST_STEP_MB, 6)
         memory_mb = math.ceil(steps) * _HOST_STEP_MB
     return Budget(peak.variant, gpu_mb, memory_mb)
 

@@ -224,21 +224,24 @@ def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, m
     if measured is not None and alone is not None and alone.trial_s:
         # Those of the curve are from all over the study and find warm caches; the first ones were alone with both.
         middle_s = alone.trial_s
-        uneven = _unevenness(measured.probes)
+        uneven = _unevenness(measured.probes, alone)
         once_s = max(0.0, measured.warm_s - (alone.startup_s or 0.0)) if measured.warm_s is not None else 0.0
     slower = slowdown(measured, k, mode) / slowdown(measured, time.k, mode) if k is not None else 1.0
     safety = float(evidence.settings["safety"].value)
-    beside = f", {slower:.2g} times as long among {k}" if k is not None and round(slower, 2) != 1 else ""
+    beside = f", {slower:.3g} times as long among {k}" if k is not None and round(slower, 2) != 1 else ""
     one = render_duration(middle_s) if middle_s >= 100 else f"{middle_s:.3g} s"
     because = f"{time.source}: {one} a trial{beside}, {safety:g} for safety"
     middle_s = max(_INSTANT_S, middle_s * slower)
     return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, _LEAST_ROOM_S)
 
 
-def _unevenness(probes: Sequence[Probe]) -> float:
-    """How much longer than usual the longest trial is."""
+def _unevenness(probes: Sequence[Probe], alone: Round) -> float:
+    """How much longer than usual the longest trial is: than those of the probes, and than the one of the round."""
     works = [_work_s(probe) for probe in probes if probe.time_s]
-    return max(works) / (sum(works) / len(works)) if works and sum(works) else 1.0
+    if not works or not sum(works):
+        return 1.0
+    longest_s = (alone.startup_s or 0.0) + max(works)
+    return max(max(works) / (sum(works) / len(works)), longest_s / (alone.trial_s or longest_s))
 
 
 def _work_s(probe: Probe) -> float:

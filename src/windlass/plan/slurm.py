@@ -12,12 +12,13 @@ from windlass.model import Plan, Request, Setting, Study, Terms
 from windlass.plan.agents import Agents, choose_agents, choose_throttle, most_agents
 from windlass.plan.cost import Limits, Prices, Work, find_splits, finish_s
 from windlass.plan.draft import Draft
-from windlass.plan.evidence import Evidence, find_evidence, largest_mix_mb, settle
+from windlass.plan.evidence import HOST_HEADROOM, Evidence, Figure, find_evidence, largest_mix_mb, settle
 from windlass.plan.layout import Layout, choose_layout, make_terms
 from windlass.plan.sharing import OneTrial, time_in_company
 from windlass.site.cluster import Cluster
 
 _DEFAULT_MEMORY_PER_CPU_MB = 2000
+_AGENT_MB = 64  # the agent and what watches over it, as Slurm adds them up
 
 
 def plan_slurm(
@@ -146,7 +147,7 @@ def _choose_memory(draft: Draft, layout: Layout, cpus: int) -> int:
         draft.because["memory_mb"] = f"{per_gpu.source}: a GPU"
         return int(per_gpu.value) * gpus
     if peak is not None:
-        return _measured_memory(draft, layout, peak.source)
+        return _measured_memory(draft, layout, peak)
     share_mb = layout.gpu_type.share_memory_mb if layout.gpu_type is not None else None
     if gpus and share_mb:
         draft.because["memory_mb"] = f"a fair share of the node: {share_mb} MB a GPU"
@@ -156,15 +157,23 @@ def _choose_memory(draft: Draft, layout: Layout, cpus: int) -> int:
     return per_cpu_mb * cpus
 
 
-def _measured_memory(draft: Draft, layout: Layout, source: str) -> int:
-    """For the trials that may be in the job at a time; of variants, for the largest that fit its GPUs together."""
+def _measured_memory(draft: Draft, layout: Layout, peak: Figure) -> int:
+    """For the trials that may be in the job at a time; of variants, for the largest that fit its GPUs together.
+
+    The head-room of small ones has no room for the agent, which is in the job, too.
+    """
+    source = peak.source
     devices = max(1, min(layout.gpus, layout.slots.count))
     a_device = math.ceil(layout.slots.count / devices)
     each_mb = largest_mix_mb(layout.budgets, a_device, layout.device.memory_mb if layout.gpus else None) or 0
     draft.because["memory_mb"] = f"{source}: {layout.budgets.other.memory_mb} MB a trial"
     if layout.budgets.variants:
         draft.because["memory_mb"] = f"{source}: the largest mix of variants"
-    return each_mb * devices
+    used_mb = min(peak.value * layout.slots.count, each_mb * devices / HOST_HEADROOM)
+    least_mb = math.ceil((used_mb + _AGENT_MB) / 100) * 100
+    if least_mb > each_mb * devices:
+        draft.because["memory_mb"] += ", and the agent"
+    return max(least_mb, each_mb * devices)
 
 
 def _memory_per_cpu(draft: Draft) -> tuple[int, str]:
