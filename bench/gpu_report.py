@@ -93,7 +93,8 @@ def render_result(found: Found) -> str:
     about = f"{found['trials']} trials of {found.get('steps', 0):,} steps each."
     if found["is_trial"]:
         about = f"**The benchmark was only tried out: this is no result.** {about}"
-    parts = [f"## {NAMES[found['workload']]}\n\n{about}\n", _render_ways(found), _render_checks(found)]
+    parts = [f"## {NAMES[found['workload']]}\n\n{about}\n", _render_ways(found), _render_starts(found)]
+    parts.append(_render_checks(found))
     if found.get("sweep"):
         parts.append("Steps a second of k processes, found without Windlass (times of one alone without MPS):\n")
         parts.append(_render_sweep(found["sweep"], (found.get("measured") or {}).get("choice")))
@@ -118,6 +119,24 @@ def _render_ways(found: Found) -> str:
         if took["done"] != found["trials"]:
             lines.append(f"| ({took['done']} of {found['trials']} done) | | | | |")
     return "\n".join(lines) + "\n" if len(lines) > 2 else ""
+
+
+def _render_starts(found: Found) -> str:
+    """What trials as short as these spend on beginning, and why they gain less than steps alone would."""
+    measured = found.get("measured") or {}
+    choice = measured.get("choice") or {}
+    chosen = [
+        one for one in measured.get("rounds", ()) if (one["mode"], one["k"]) == (choice.get("mode"), choice.get("k"))
+    ]
+    spans = (found.get("choice") or {}).get("spans")
+    if not chosen or not spans or not chosen[0].get("startup_s"):
+        return ""
+    usual = sorted(span[1] for span in spans)[len(spans) // 2]
+    first_s = min(span[1] for span in spans[: choice["k"]]) - usual
+    return (
+        f"Of a trial's {usual:.1f} s among {choice['k']}, {chosen[0]['startup_s']:.1f} s go by before its first step; "
+        f"the first {choice['k']} wait {first_s:.0f} s more until PyTorch is imported.\n"
+    )
 
 
 def _render_checks(found: Found) -> str:

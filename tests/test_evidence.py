@@ -320,6 +320,8 @@ def test_the_agent_is_in_the_job_too() -> None:
     assert small.pack is not None and small.pack.budget.memory_mb == 100
     assert asked(small).memory_mb == 200 and asked(small).because["memory_mb"].endswith("and the agent")
     assert asked(plan(1, SAID, measurement(probe(memory_mb=1000.0)))).memory_mb == 1200
+    assert asked(plan(1, {**SAID, "memory": "50MB"}, None)).memory_mb == 114, "also beside what is said"
+    assert asked(plan(1, {**SAID, "memory": "1GB"}, None)).memory_mb == 1024
 
 
 # -- variants

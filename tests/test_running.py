@@ -473,3 +473,16 @@ def test_more_slots_than_the_usual_limit_of_descriptors(project: Project) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert project.counts() == {"done": 200}
+
+
+def test_a_python_path_of_the_study_does_not_hide_windlass(project: Project) -> None:
+    project.write("lib/own.py", "")
+    project.write("train.py", "import own, windlass\nwindlass.log(loss=1)\n")
+    command = f"{sys.executable} -S train.py {{x}}"  # -S: what is installed for this Python is not seen
+    path = json.dumps(str(project.folder / "lib"))
+    project.write(
+        "study.yaml",
+        f"command: {command}\nparameters: {{x: [1]}}\nenv: {{PYTHONPATH: {path}}}\nmetric: {{name: loss}}\n",
+    )
+    project.run("run")
+    assert project.json("results", "--json")[0]["loss"] == 1

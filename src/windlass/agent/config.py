@@ -99,9 +99,10 @@ def trial_environment(
     # Without a display a window cannot block a trial that nobody watches.
     env.pop("DISPLAY", None)
     env.pop("WINDLASS_SUBMISSION", None)  # of the sbatch that brought us here
+    env.update(config.env)
+    # Last, so that a windlass of their own comes first; and also where the study says a path.
     python_path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = python_path + os.pathsep + agent_zip if python_path else agent_zip
-    env.update(config.env)
     return env
 
 

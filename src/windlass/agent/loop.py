@@ -27,6 +27,7 @@ from windlass.claims.strays import AGENT_VARIABLE, end_strays
 from windlass.journal.write import DiskFull, JournalWriter
 from windlass.states import Cause
 
+_FIRST_BEAT_S = 5.0  # so that something is told of the first trials soon
 _CONTROL_S = 1.0  # how often the register is looked at for cancellations
 _TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
 _IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
@@ -75,7 +76,7 @@ class Loop:
         self._exit = EXIT_DONE
         self._warm: Dict[int, WarmServer] = {}
         self._began = time.monotonic()
-        self._next_beat = self._began + beat_s(limits.lease_s)
+        self._next_beat = self._began + min(_FIRST_BEAT_S, beat_s(limits.lease_s))
         self._next_control = self._began + _CONTROL_S
         self._next_idle_look = 0.0
         self._last_claim = (self._began, 0)  # when, and how many had finished by then

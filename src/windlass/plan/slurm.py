@@ -19,6 +19,7 @@ from windlass.site.cluster import Cluster
 
 _DEFAULT_MEMORY_PER_CPU_MB = 2000
 _AGENT_MB = 64  # the agent and what watches over it, as Slurm adds them up
+_AMPLE_MB = 512  # of trials: then there is room for it in what nobody needs to the last
 
 
 def plan_slurm(
@@ -142,7 +143,11 @@ def _choose_memory(draft: Draft, layout: Layout, cpus: int) -> int:
     slots, gpus, peak = layout.slots.count, layout.gpus, draft.evidence.most.memory_mb
     if said.value and (draft.declared("memory_mb") or peak is None):
         draft.because["memory_mb"] = said.source
-        return int(said.value) * slots
+        said_mb = int(said.value) * slots
+        if said_mb >= _AMPLE_MB:
+            return said_mb
+        draft.because["memory_mb"] += ", and the agent"
+        return said_mb + _AGENT_MB
     if gpus and per_gpu.value and (draft.declared("mem_per_gpu_mb") or peak is None):
         draft.because["memory_mb"] = f"{per_gpu.source}: a GPU"
         return int(per_gpu.value) * gpus
