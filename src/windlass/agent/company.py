@@ -15,7 +15,7 @@ from windlass.agent.progress import Rate
 from windlass.agent.runner import Runner
 from windlass.states import Cause
 
-SHORT_S = 25.0  # trials that take no longer alone are measured whole
+_WHOLE_S = 6.0  # trials with no more work than that are measured whole; of others a window of steps tells the pace
 _WINDOW_S = 3.0
 _LONGEST_WINDOW_S = 30.0
 _POINTS = 4  # steps that a trial should show in a window
@@ -57,7 +57,10 @@ class Company:
         seen_whole = all(
             probe["ended"] for probe in probes if probe["time_s"]
         )  # else they may take longer than they say
-        self._whole = self._alone_s is not None and self._alone_s <= SHORT_S and seen_whole
+        work_s = max(
+            (probe["time_s"][1] - (probe["startup_s"] or 0.0) for probe in probes if probe["time_s"]), default=0
+        )
+        self._whole = bool(times) and work_s <= _WHOLE_S and seen_whole
         self._stepping = any(probe["step_s"] for probe in probes)  # else a rate is of whole trials
         self._whole = self._whole or not self._stepping
         self._running: List[Attempt] = []

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from windlass.agent.cgroup import read_cgroup
 from windlass.agent.child import Attempt, Trial
-from windlass.agent.company import SHORT_S, Company, RoundResult
+from windlass.agent.company import Company, RoundResult
 from windlass.agent.config import THREAD_VARIABLES, AgentConfig, Slot
 from windlass.agent.filesystems import OpenFiles
 from windlass.agent.frameworks import ask_frameworks
@@ -28,6 +28,7 @@ from windlass.states import Cause
 _VERSION = 1
 _STEADY_S = 4.0  # of steps, before a trial alone has shown how fast it is
 _FEWEST_STEPS = 5
+_SHORT_S = 25.0  # trials that take no longer are watched to their end when they are alone
 _MOST_LESSONS = 3
 _FAR_BEHIND = 0.8
 _MEMORY_MARGIN = 1.05
@@ -140,7 +141,7 @@ class Survey:
         if passed_s < gauge.rate.first_step_s + _STEADY_S or gauge.rate.step < _FEWEST_STEPS:
             return False
         left = gauge.remaining_s()
-        if left is not None and passed_s + left.middle < SHORT_S:
+        if left is not None and passed_s + left.middle < _SHORT_S:
             return False
         peaks = gauge.peaks
         grows = growing_mb_per_min(peaks.memory) or growing_mb_per_min(peaks.gpu_memory)
@@ -158,7 +159,7 @@ class Survey:
 
     def _is_short(self) -> bool:
         times = [probe["time_s"][1] for probe in self._probes if probe["time_s"]]
-        return bool(times) and max(times) <= SHORT_S
+        return bool(times) and max(times) <= _SHORT_S
 
     def _begin_and_end(self, trial: Trial, whole: bool = False) -> Turn:
         """Run a trial that nobody asks about: to its end, or until it has shown its pace."""
