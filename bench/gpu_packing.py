@@ -256,6 +256,7 @@ def main() -> None:
         earlier = bench.out / f"{bench.workload}.json"
         if "cold" not in options.parts and earlier.exists():
             bench.found = json.loads(earlier.read_text()) | {"when": bench.found["when"]}
+            bench.found["steps"] = options.steps or bench.found["steps"]
         went_well = bench.run(options.parts.split(","))
     for check in find_checks(bench.found):
         report(check.name, check.figure, check.wanted)

@@ -181,6 +181,8 @@ class Server:
 
     def _restart(self, trouble: Unshareable) -> NoReturn:
         """Become a fresh interpreter that imports the same except one module. Trials go on as its children."""
+        # From here on a trial that ends is left to the fresh one: what is told of it now would be told twice.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         config = self._config
         config["excluded"][trouble.module] = trouble.trouble
         config["restarts"] += 1
