@@ -12,14 +12,15 @@ import pytest
 
 from tests.conftest import Project
 from tests.test_index import write
-from windlass.collect.advice import Advice, advise, advise_script, neat_time_s, render_s, render_size, whole_cores
+from windlass.collect.advice import Advice, advise, advise_script, neat_time_s, render_size
 from windlass.collect.efficiency import Efficiency, JobGroup, fold_agent, highest_together, read_attempts
 from windlass.collect.submissions import Submission
+from windlass.durations import spell_duration
 from windlass.journal.fold import AgentRecord
 from windlass.paths import StudyPaths
 from windlass.slurm.states import JobState
 from windlass.slurm.used import JobUse, fetch_uses, parse_clock_s, parse_uses
-from windlass.usage import Usage, VariantUse
+from windlass.usage import Usage, VariantUse, whole_cores
 from windlass.view.efficiency import Placed, efficiency_to_json, measure_group, render_efficiency
 
 DATA = Path(__file__).parent / "data" / "slurm"
@@ -179,7 +180,7 @@ def test_a_job_that_was_cut_off_does_not_say_that_less_would_do() -> None:
 
 def test_figures_are_neat_and_never_too_small() -> None:
     assert [whole_cores(cores) for cores in (0.0, 0.98, 1.05, 1.2, 3.9)] == [1, 1, 1, 2, 4]
-    assert [render_s(neat_time_s(s)) for s in (1, 61, 1000, 20_000)] == ["1m", "2m", "20m", "5h45m"]
+    assert [spell_duration(neat_time_s(s)) for s in (1, 61, 1000, 20_000)] == ["1m", "2m", "20m", "5h45m"]
     assert [render_size(mb) for mb in (900, 1200, 1300, 10_240)] == ["900MB", "1.2GB", "1.3GB", "10GB"]
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from windlass.durations import spell_duration
 from windlass.model import Plan
-from windlass.plan.place import find_line, render_duration
+from windlass.plan.place import find_line
 from windlass.plan.refuse import find_local_problems, find_problems, find_warnings
 from windlass.plan.refuse_request import Case, find_request_problems
 from windlass.plan.settings import resolve_settings
@@ -315,7 +316,7 @@ def test_finding_lines() -> None:
 
 
 def test_durations() -> None:
-    assert [render_duration(s) for s in (0, 59, 60, 5400, 86400 * 7, 90061)] == [
+    assert [spell_duration(s) for s in (0, 59, 60, 5400, 86400 * 7, 90061)] == [
         "0s",
         "59s",
         "1m",

@@ -151,9 +151,10 @@ def test_agent_and_guard_killed_together(project: Project) -> None:
         pid for pid in processes_with("") if b"agent.pyz" in _cmdline(pid) and str(folder).encode() in _cmdline(pid)
     ]
     assert len(agents) == 2
-    run.kill()
+    run.send_signal(signal.SIGSTOP)  # else it would start another agent, or its death would end these two
     for pid in agents:
         os.kill(pid, signal.SIGKILL)
+    run.kill()
     run.communicate()
     project.run("run", "--quiet")
     check_records(project, records, 20)

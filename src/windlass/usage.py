@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+_CORE_NOISE = 0.1
 EVIDENCE = 3  # trials that must be done before their figures count
 
 
@@ -42,3 +44,8 @@ class Usage:
     def of(self, variant: tuple[Any, ...]) -> VariantUse | None:
         """What trials of this variant used; None where none has ended."""
         return next((use for use in self.variants if use.variant == variant), None)
+
+
+def whole_cores(cores: float) -> int:
+    """Cores to ask for where so many were used: a little more than whole ones is no reason for another."""
+    return max(1, math.ceil(cores - _CORE_NOISE))

@@ -45,7 +45,7 @@ def read_cgroup(root: str = "/") -> Optional[Cgroup]:
 def _read_groups(root: str) -> Dict[str, str]:
     """Controller → path of our group; the controller of version 2 is ''."""
     found: Dict[str, str] = {}
-    for line in _read(os.path.join(root, "proc/self/cgroup")).splitlines():
+    for line in read_text(os.path.join(root, "proc/self/cgroup")).splitlines():
         parts = line.split(":", 2)
         if len(parts) == 3:
             for controller in parts[1].split(","):
@@ -56,7 +56,7 @@ def _read_groups(root: str) -> Dict[str, str]:
 def _read_mounts(root: str) -> Dict[str, _Mount]:
     """Controller → where its tree is mounted, and which part of the tree that is."""
     found: Dict[str, _Mount] = {}
-    for line in _read(os.path.join(root, "proc/self/mountinfo")).splitlines():
+    for line in read_text(os.path.join(root, "proc/self/mountinfo")).splitlines():
         before, _, after = line.partition(" - ")
         kind, options = after.split(" ", 1)[0], after.rsplit(" ", 1)[-1]
         words = before.split(" ")
@@ -134,7 +134,7 @@ def _tightest(levels: List[str], name: str) -> Tuple[str, Optional[int]]:
 
 
 def _cores_v2(level: str) -> Optional[float]:
-    words = _read(os.path.join(level, "cpu.max")).split()
+    words = read_text(os.path.join(level, "cpu.max")).split()
     return int(words[0]) / int(words[1]) if len(words) == 2 and words[0].isdigit() else None
 
 
@@ -150,20 +150,35 @@ def _as_mb(count_bytes: Optional[int]) -> Optional[float]:
 
 def _read_number(path: str) -> Optional[int]:
     try:
-        return int(_read(path))
+        return int(read_text(path))
     except ValueError:
         return None  # "max", or no such file
 
 
 def _read_fields(path: str) -> Dict[str, int]:
     """A file of lines with a word and a number."""
-    fields = (line.split() for line in _read(path).splitlines())
+    fields = (line.split() for line in read_text(path).splitlines())
     return {words[0]: int(words[1]) for words in fields if len(words) == 2 and words[1].isdigit()}
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
+    """A file of the kernel's; empty where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError:
         return ""
+
+
+def read_free_mb() -> Optional[float]:
+    """Memory of this machine that could be given out now."""
+    for line in read_text("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+def read_job_mb() -> Optional[float]:
+    """What the scheduler says that this job has; None outside of jobs, and where it gives all there is."""
+    said = os.environ.get("SLURM_MEM_PER_NODE", "")
+    return float(said) if said.isdigit() and int(said) else None

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Set
 
-from windlass.agent.cgroup import read_cgroup
+from windlass.agent.cgroup import read_cgroup, read_free_mb, read_text
 from windlass.agent.child import Attempt
 from windlass.agent.config import AgentConfig
 from windlass.agent.nvml import Device, NvmlError
@@ -186,12 +186,12 @@ def _round(value: Optional[float]) -> Optional[float]:
 def _read_own_mb(trials: Set[int]) -> float:
     """Of the agent and its helpers, warm interpreters above all: the job pays for them too."""
     own = os.getpid()
-    children = _read(f"/proc/{own}/task/{own}/children").split()
+    children = read_text(f"/proc/{own}/task/{own}/children").split()
     return sum(_read_pss_mb(pid) for pid in [own, *(int(word) for word in children)] if pid not in trials)
 
 
 def _read_pss_mb(pid: int) -> float:
-    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+    for line in read_text(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
     return 0.0
@@ -201,15 +201,7 @@ def _read_most_mb(used_mb: float) -> Optional[float]:
     """What this agent could have at most: what it has and what is free, or what its control group allows."""
     group = read_cgroup()
     limits = [group.limit_mb] if group is not None and group.limit_mb is not None else []
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            limits.append(used_mb + int(line.split()[1]) / 1024)
+    free_mb = read_free_mb()
+    if free_mb is not None:
+        limits.append(used_mb + free_mb)
     return min(limits, default=None)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -12,7 +12,7 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from windlass.agent.cgroup import read_cgroup
+from windlass.agent.cgroup import read_cgroup, read_job_mb
 from windlass.agent.child import Attempt, Trial
 from windlass.agent.claim import TrialQueue
 from windlass.agent.config import AgentConfig, Slot
@@ -359,9 +359,9 @@ def _limit_mb() -> Optional[float]:
     group = read_cgroup()
     if group is not None and group.limit_mb is not None:
         return group.limit_mb
-    said = os.environ.get("SLURM_MEM_PER_NODE", "")
-    if said.isdigit() and int(said):
-        return float(said)
+    job_mb = read_job_mb()
+    if job_mb is not None:
+        return job_mb
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _MB
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from windlass.agent.cgroup import read_cgroup
+from windlass.agent.cgroup import read_cgroup, read_free_mb, read_job_mb
 from windlass.agent.child import Attempt, Trial
 from windlass.agent.company import Company, RoundResult
 from windlass.agent.config import THREAD_VARIABLES, AgentConfig, Slot
@@ -413,13 +413,8 @@ def usable_cores() -> int:
 
 def _available_mb() -> float:
     """What trials may take together: what the job may have, or what is free on this machine."""
-    available = float("inf")
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) / 1024
+    limits = [read_free_mb(), read_job_mb()]
     group = read_cgroup()
     if group is not None and group.limit_mb is not None:
-        available = min(available, group.limit_mb - (group.current_mb or 0.0))
-    job_mb = os.environ.get("SLURM_MEM_PER_NODE", "")
-    return min(available, float(job_mb)) if job_mb.isdigit() and int(job_mb) else available
+        limits.append(group.limit_mb - (group.current_mb or 0.0))
+    return min((limit for limit in limits if limit is not None), default=float("inf"))

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect.efficiency import Efficiency, JobGroup
+from windlass.durations import spell_duration
 from windlass.slurm.options import render_time
 from windlass.slurm.states import ENDED, JobState
 from windlass.slurm.used import JobUse
-from windlass.usage import Usage
+from windlass.usage import Usage, whole_cores
 
 LESS, MORE = "ask for less", "ask for more"
 _WORTH = 0.8  # what would be less than this share of what was asked for is worth a word
@@ -93,9 +94,9 @@ def _advise_time(usage: Usage, sources: Mapping[str, Any], plan: Mapping[str, An
     if times is None or not isinstance(asked_s, (int, float)):
         return None
     wanted_s = neat_time_s(times[2] * _TIME_ROOM)
-    because = f"asked {render_s(asked_s)} a trial, the longest took {render_s(math.ceil(times[2]))}"
+    because = f"asked {spell_duration(asked_s)} a trial, the longest took {spell_duration(math.ceil(times[2]))}"
     source = str(sources.get("time_s", ""))
-    want = {"section": "needs", "word": "time", "value": render_s(wanted_s), "source": source}
+    want = {"section": "needs", "word": "time", "value": spell_duration(wanted_s), "source": source}
     return _less_or_more(wanted_s, times[2], asked_s, because, want)
 
 
@@ -172,7 +173,7 @@ def _script_time(jobs: Sequence[JobUse]) -> Advice | None:
     if not took_s or not asked_s:
         return None
     wanted_s = neat_time_s(took_s * _TIME_ROOM)
-    because = f"asked {render_s(asked_s)}, the longest took {render_s(math.ceil(took_s))}"
+    because = f"asked {spell_duration(asked_s)}, the longest took {spell_duration(math.ceil(took_s))}"
     return _script_advice(wanted_s, took_s, asked_s, because, "time", render_time(wanted_s))
 
 
@@ -197,11 +198,6 @@ def _room_mb(peak_mb: float) -> int:
     return math.ceil(peak_mb * _MEMORY_ROOM / 100) * 100
 
 
-def whole_cores(cores: float) -> int:
-    """A little more than whole ones are no reason for another."""
-    return max(1, math.ceil(cores - 0.1))
-
-
 def neat_time_s(seconds: float) -> int:
     """Rounded up to minutes, of longer ones to five, to fifteen."""
     step_s = 60 if seconds <= 900 else 300 if seconds <= 3 * 3600 else 900
@@ -216,13 +212,3 @@ def render_mb(mb: float) -> str:
 def render_size(mb: float) -> str:
     """As a study's file takes it, never less: ``900MB``, ``1.2GB``."""
     return f"{math.ceil(mb)}MB" if mb < 1000 else f"{math.ceil(mb / 1024 * 10) / 10:g}GB"
-
-
-def render_s(seconds: float) -> str:
-    """As a study's file takes it: 90s, 25m, 1h30m."""
-    left, parts = int(seconds), []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if left >= size:
-            parts.append(f"{left // size}{unit}")
-            left %= size
-    return "".join(parts) or "0s"

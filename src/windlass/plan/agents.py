@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from windlass.durations import spell_duration
 from windlass.plan.chain import Chain, plan_chain
 from windlass.plan.draft import Draft, whole_minutes
-from windlass.plan.place import render_duration
 from windlass.plan.sharing import OneTrial
 
 _DEFAULT_TIME_S = 3600
@@ -37,8 +37,8 @@ def choose_agents(draft: Draft, width: int, one: OneTrial | None) -> Agents:
     elif longest_s > unit_s and (limit_s is None or longest_s <= limit_s):
         parts = math.ceil(longest_s / unit_s)
         draft.warnings.append(
-            f"a job of {render_duration(longest_s)} waits long and loses everything when it is cut off; "
-            f"with `checkpoint:` it becomes {parts} units of {render_duration(unit_s)}"
+            f"a job of {spell_duration(longest_s)} waits long and loses everything when it is cut off; "
+            f"with `checkpoint:` it becomes {parts} units of {spell_duration(unit_s)}"
         )
     whole_s = one.ask_s(waves)
     draft.because["time_s"] = f"{one.because}, {waves} in turn"
@@ -54,7 +54,7 @@ def _warn_of_limit(draft: Draft, agents: int, limit_s: float, too_short: bool) -
             f"{agents} agents of at most {limit_s:g} s cannot take all {draft.trial_count} trials; "
             "run again for the rest, or allow more agents"
         )
-    return f"jobs of at most {render_duration(limit_s)} leave less than the wanted safety beyond the estimate"
+    return f"jobs of at most {spell_duration(limit_s)} leave less than the wanted safety beyond the estimate"
 
 
 def _fit(one: OneTrial, room_s: float) -> int:
@@ -92,8 +92,7 @@ def _chain_agents(draft: Draft, width: int, count: int, one: OneTrial) -> Agents
         chain = replace(chain, units=most)
     draft.units = chain.units
     draft.because["time_s"] = (
-        f"{chain.units} units of {render_duration(chain.unit_s)}: {render_duration(one.high_s)} a trial, "
-        f"{waves} in turn"
+        f"{chain.units} units of {spell_duration(chain.unit_s)}: {spell_duration(one.high_s)} a trial, {waves} in turn"
     )
     return Agents(count, waves, chain.unit_s, min(one.expect_s(waves), chain.units * chain.unit_s))
 

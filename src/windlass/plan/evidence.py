@@ -15,14 +15,13 @@ from typing import Any
 from windlass.measured import Measurement, Probe
 from windlass.model import Budget, Setting, Study
 from windlass.spec.units import add_headroom
-from windlass.usage import Usage, VariantUse
+from windlass.usage import Usage, VariantUse, whole_cores
 
 DECLARED = ("command line", "study")
 MEASURE_HINT = "`windlass measure` finds out how many share a GPU best"
 _UNFINISHED = 1.5  # on memory that was still growing when it was measured
 HOST_HEADROOM, _HOST_STEP_MB = 1.2, 100
 _MIX_UNIT_MB = 256  # GPU memory is rounded down to it: the memory of a mix may come out too high, never too low
-_CORE_NOISE = 0.1  # so much above a whole number of cores is no further core
 
 
 @dataclass(frozen=True)
@@ -121,13 +120,9 @@ def _find_cores(said: Setting, measured: Measurement | None, usage: Usage | None
     if said.value is not None and said.source in DECLARED:
         return said
     if usage is not None and usage.overall.cores is not None:
-        return Setting(_whole_cores(usage.overall.cores), _render_real(usage))
+        return Setting(whole_cores(usage.overall.cores), _render_real(usage))
     cores = [probe.cores for probe in (measured.probes if measured is not None else ()) if probe.cores is not None]
-    return Setting(_whole_cores(max(cores)), source) if cores else said
-
-
-def _whole_cores(cores: float) -> int:
-    return max(1, math.ceil(cores - _CORE_NOISE))
+    return Setting(whole_cores(max(cores)), source) if cores else said
 
 
 def _find_time(

@@ -64,13 +64,3 @@ def _write(plan: Plan, key: str, value: str) -> str:
         return f"`{section}: {{{word}: {value}}}`" if section else f"`{word}: {value}`"
     flag = "most-per-gpu" if key == "most" else word.replace("_", "-")
     return f"`--{flag} {value}`"
-
-
-def render_duration(seconds: float) -> str:
-    """As a user would write it: 7d, 1h30m, 90s."""
-    left, parts = int(seconds), []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if left >= size:
-            parts.append(f"{left // size}{unit}")
-            left %= size
-    return "".join(parts) or "0s"

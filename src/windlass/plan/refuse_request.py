@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from windlass.durations import spell_duration
 from windlass.errors import Problem
 from windlass.model import Plan, Request
-from windlass.plan.place import make_problem, render_duration
+from windlass.plan.place import make_problem
 from windlass.site.cluster import Cluster, GpuType, Node, Partition
 from windlass.slurm.options import VALUES, find_options
 
@@ -145,11 +146,11 @@ def _time(case: Case) -> Iterator[Problem]:
         limits.append((qos.max_time_s, f"QOS {qos.name}"))
     for limit_s, who in limits:
         if case.request.time_s > limit_s > 0:
-            limit, parts = render_duration(limit_s), math.ceil(case.request.time_s / limit_s)
+            limit, parts = spell_duration(limit_s), math.ceil(case.request.time_s / limit_s)
             other = "" if who.startswith("QOS") else _best_partition(case)
             yield case.problem(
                 "time_s",
-                f"jobs of {render_duration(case.request.time_s)} never start: {who} allows {limit}",
+                f"jobs of {spell_duration(case.request.time_s)} never start: {who} allows {limit}",
                 limit,
                 (f"`--partition {other}`; or " if other else "")
                 + f"save checkpoints: with `checkpoint:` it becomes {parts} jobs of {limit}, one after another",

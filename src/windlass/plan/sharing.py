@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from windlass.durations import spell_duration
 from windlass.knee import Point, choose
 from windlass.measured import MPS, PLAIN, Measurement, Mode, Probe, Round
 from windlass.plan.evidence import MEASURE_HINT, Budgets, Evidence, TrialTime
-from windlass.plan.place import render_duration
 
 _SAME_MEMORY = 0.02
 _INSTANT_S = 0.001
@@ -229,7 +229,7 @@ def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, m
     slower = slowdown(measured, k, mode) / slowdown(measured, time.k, mode) if k is not None else 1.0
     safety = float(evidence.settings["safety"].value)
     beside = f", {slower:.3g} times as long among {k}" if k is not None and round(slower, 2) != 1 else ""
-    one = render_duration(middle_s) if middle_s >= 100 else f"{middle_s:.3g} s"
+    one = spell_duration(middle_s) if middle_s >= 100 else f"{middle_s:.3g} s"
     because = f"{time.source}: {one} a trial{beside}, {safety:g} for safety"
     middle_s = max(_INSTANT_S, middle_s * slower)
     return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, _LEAST_ROOM_S)
