@@ -15,8 +15,8 @@ from windlass.agent.progress import Rate
 from windlass.agent.runner import Runner
 from windlass.states import Cause
 
-_WHOLE_S = 6.0  # trials with no more work than that are measured whole; of others a window of steps tells the pace
 _WINDOW_S = 3.0
+_WHOLE_S = _WINDOW_S  # trials with no more work than that are measured whole
 _LONGEST_WINDOW_S = 30.0
 _POINTS = 4  # steps that a trial should show in a window
 _PATIENCE = 6.0  # times what one alone takes
@@ -52,7 +52,6 @@ class Company:
         times = [probe["time_s"][1] for probe in probes if probe["time_s"]]
         self._alone_s = max(times, default=None)  # type: Optional[float]
         self._first_s = max((probe["first_step_s"] or 0.0 for probe in probes), default=0.0)
-        self._startup_s = max((probe["startup_s"] for probe in probes if probe["startup_s"] is not None), default=None)
         self._steps = next((probe["steps"] for probe in probes if probe["steps"]), None)  # type: Optional[float]
         seen_whole = all(
             probe["ended"] for probe in probes if probe["time_s"]
@@ -60,22 +59,20 @@ class Company:
         work_s = max(
             (probe["time_s"][1] - (probe["startup_s"] or 0.0) for probe in probes if probe["time_s"]), default=0
         )
-        self._whole = bool(times) and work_s <= _WHOLE_S and seen_whole
         self._stepping = any(probe["step_s"] for probe in probes)  # else a rate is of whole trials
-        self._whole = self._whole or not self._stepping
-        self._running: List[Attempt] = []
+        self._whole = not self._stepping or (bool(times) and work_s <= _WHOLE_S and seen_whole)
+        self._after_s = max((_after_s(probe) for probe in probes), default=0.0)
         self._first = first
         self.result: RoundResult = {}
 
     def round(self, mode: str, k: int, until: float) -> Iterator[None]:
-        """One round. Those of the round before go on in this one."""
+        """One round. All of them begin together, as they do in a study; those of the round before have been ended."""
         self._percent: List[float] = []
         self._gpu_mb = self._memory_mb = 0.0
         self._new: List[Attempt] = []
-        self._running = [attempt for attempt in self._running if attempt.cause is not Cause.STOPPED]
+        self._running: List[Attempt] = []
         self._full_since = 0.0
         self._next = self._first  # every round with the same trials, which are alike: then rounds can be compared
-        yield from self._let_go(k)
         began = time.monotonic()
         alone_s = self._alone_s or _LEAST_PATIENCE_S
         within_s = max(_LEAST_PATIENCE_S, _PATIENCE * (2 * alone_s if self._whole else self._first_s))
@@ -90,11 +87,10 @@ class Company:
     # -- the two ways
 
     def _whole_trials(self, k: int, deadline: float) -> Generator[None, None, str]:
-        """Until enough trials that had full company from the beginning have ended."""
-        wanted = max(2, k) if k > 1 else 1  # all of a kind: the first of them alone would be the fastest
+        """Until k have ended: the first of them alone would be the fastest."""
         ended: List[Attempt] = []
         cpu_s, cpu_at = 0.0, 0.0
-        while len(ended) < wanted or time.monotonic() < self._full_since + _WINDOW_S:
+        while len(ended) < k or time.monotonic() < self._full_since + _WINDOW_S:
             problem = self._refill(k)
             if problem:
                 return self._nothing(problem)
@@ -145,10 +141,8 @@ class Company:
             return self._nothing("no steps were seen")
         each = sum(pace) / len(pace)
         startups = _startups(self._new)
-        if startups:  # where nobody began in this round, it is as it was in the one before
-            self._startup_s = sum(startups) / len(startups)
-        startup_s = self._startup_s
-        trial_s = startup_s + self._steps / each if startup_s is not None and self._steps else None
+        startup_s = sum(startups) / len(startups) if startups else None
+        trial_s = startup_s + self._steps / each + self._after_s if startup_s is not None and self._steps else None
         cores = sum(_cpu_of(attempt) - mark.cpu_s for attempt, mark in marks.items()) / (time.monotonic() - began)
         self.result = {
             "rate": round(each * k, 3),
@@ -170,16 +164,6 @@ class Company:
         return seen >= _POINTS * len(marks)
 
     # -- keeping k going
-
-    def _let_go(self, k: int) -> Iterator[None]:
-        """End those of the round before that are too many for this one."""
-        surplus = self._running[k:]
-        del self._running[k:]
-        for attempt in surplus:
-            if attempt not in self._runner.ended:
-                self._runner.stop(attempt, Cause.STOPPED)
-        while any(attempt.attempt in self._runner.attempts for attempt in surplus):
-            yield
 
     def _refill(self, k: int) -> str:
         """Look at everything, and put new trials in the place of those that have ended. A problem, in words."""
@@ -224,6 +208,14 @@ class Company:
         empty = ("rate", "slowest", "startup_s", "trial_s", "trials_per_h", "cores")
         self.result = dict.fromkeys(empty)
         return note
+
+
+def _after_s(probe: Dict[str, Any]) -> float:
+    """What a trial took beyond its start and its steps: saving, and the end of its process."""
+    if not probe["ended"] or not probe["steps"] or not probe["step_s"] or probe["startup_s"] is None:
+        return 0.0
+    after_s: float = probe["time_s"][1] - probe["startup_s"] - probe["steps"] * probe["step_s"][1]
+    return max(0.0, after_s)
 
 
 def _startups(attempts: List[Attempt]) -> List[float]:

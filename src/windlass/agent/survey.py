@@ -236,20 +236,19 @@ class Survey:
             k = next_k(points, first, most)
             if k is None or self._over() or self._is_far_behind(mode):
                 break
-            if self._shares_cores():
-                yield from self._end_all()
-                if self._share_cores(k):
-                    yield from self._begin_and_end(self._trials[0])  # the first one waits for what is imported anew
+            if self._shares_cores() and self._share_cores(k):
+                yield from self._begin_and_end(self._trials[0])  # the first one waits for what is imported anew
             yield from company.round(mode, k, self._until)
+            yield from self._end_all()
             if company.result["note"].endswith(Cause.KILLED.value) and not self._over():
                 yield from company.round(mode, k, self._until)  # somebody ended one of them: that tells nothing
+                yield from self._end_all()
             result = company.result
             self._rounds.append(result)
             points.append(_point(result))
             self._note(f"{mode}, {k} at a time: {result['note'] or _say(result)}")
         if most > 1 or self._most() == 1:
             self._say_why(mode, points, most)
-        yield from self._end_all()
 
     def _is_far_behind(self, mode: str) -> bool:
         """Whether the last round was so far behind the same number with MPS that more of them would be time lost."""
