@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.test_plan_slurm import CLUSTER, P100
 from windlass.flow import make_plan, make_slurm_plan
 from windlass.measure.digest import study_digest
 from windlass.measure.start import measured_path
@@ -24,7 +25,7 @@ from windlass.plan.refuse import find_problems
 from windlass.plan.settings import resolve_settings
 from windlass.plan.sharing import pick_company, slowdown
 from windlass.plan.slurm import plan_slurm
-from windlass.site.cluster import Cluster, GpuType, Node, Partition
+from windlass.site.cluster import Cluster
 from windlass.site.here import Here
 from windlass.site.local import Gpu, Site
 from windlass.spec import load_study
@@ -32,18 +33,6 @@ from windlass.spec.units import add_headroom, parse_headroom
 from windlass.submission import example_script
 from windlass.usage import Usage, VariantUse
 
-P100 = GpuType("p100", count=8, per_node=4, memory_mb=12 * 1024, share_cpus=6, share_memory_mb=32000)
-V100 = GpuType("v100l", count=8, per_node=4, memory_mb=32 * 1024, share_cpus=8, share_memory_mb=48000)
-CLUSTER = Cluster(
-    "cedar",
-    partitions=(Partition("gpu", is_default=True, max_time_s=24 * 3600.0, nodes=("n1", "n2")),),
-    nodes=(
-        Node("n1", 24, 128000, {"p100": 4}, partitions=("gpu",)),
-        Node("n2", 32, 192000, {"v100l": 4}, partitions=("gpu",)),
-    ),
-    gpus=(P100, V100),
-    max_array_size=1001,
-)
 DEVICE = MeasuredDevice("Tesla P100-PCIE-12GB", 12 * 1024, type="p100")
 SAID = {"gpu_type": "p100"}
 
