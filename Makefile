@@ -15,7 +15,8 @@ demo: .venv/.demo
 
 test: .venv/.dev
 	sh scripts/setup.sh test
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m compileall -q src  # as it is where it was installed: tests start thousands of processes
+	$(BIN)/python -m pytest -n 6 --dist worksteal
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
