@@ -119,6 +119,21 @@ def test_ctrl_c_cancels_the_job_and_no_other(cluster_project: Project, slurm: Cl
     assert "in job " in done.stderr
 
 
+def test_a_measurement_survives_whoever_asked_for_it(cluster_project: Project, slurm: Cluster) -> None:
+    project = cluster_project
+    project.write("level.py", LEVEL)
+    project.write("study.yaml", "name: left\ncommand: python3 level.py {x}\nparameters: {x: [1]}\n")
+    measuring = project.start("measure", "--no-curve", "--trial-limit", "6s")
+    (job,) = wait_for(lambda: slurm.run("squeue", "-h", "-o", "%A").split())
+    wait_for(lambda: accounts(slurm, job, "State") == "RUNNING")
+    measuring.kill()
+    measuring.communicate()
+    assert "another measurement of this study is under way" in project.run("measure", code=2).stderr
+    wait_for(lambda: measured_files(project))
+    wait_for(lambda: accounts(slurm, job, "State") == "COMPLETED")
+    assert "measured (" in project.run("plan").stdout
+
+
 def test_what_would_wait_for_ever_is_refused(cluster_project: Project, slurm: Cluster) -> None:
     cluster_project.write("study.yaml", "command: sleep {x}\nparameters: {x: [1]}\nneeds: {gpus: 1, gpu_type: h900}\n")
     assert "h900" in cluster_project.run("measure", code=2).stderr
