@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import stat
-import tempfile
 import time
 from dataclasses import dataclass
 
@@ -132,6 +131,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 def _private_folder() -> str | None:
     """A folder that only this user can write to; None where there is none to be had."""
+    import tempfile  # slow to import, and seldom needed
+
     base = os.path.join(tempfile.gettempdir(), f"windlass-{os.getuid()}")
     folder = os.path.join(base, "index")
     try:

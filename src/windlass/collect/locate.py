@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Sequence
@@ -79,6 +78,8 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
         if os.path.basename(path) in (name, wanted):
             return StudyPaths(path)
     names = [os.path.basename(path) for path in studies]
+    import difflib  # only to tell what went wrong
+
     close = difflib.get_close_matches(name, names, 1) or names[:5]
     hint = f"there are: {', '.join(close)}" if close else "windlass run study.yaml"
     raise input_error(f"there is no study named {name!r} in {', '.join(roots)}", hint)
