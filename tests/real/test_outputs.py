@@ -183,10 +183,9 @@ def test_clean_nodes_touches_no_running_job(bare: tuple[Project, Cluster, Path])
     dry = project.run("clean", "--nodes", "node1").stdout
     assert "--yes submits" in dry and dead.exists()
     done = project.json("clean", "--nodes", "node1", "--yes", "--json")
-    assert {(folder["path"], folder["what"]) for folder in done["folders"]} == {
-        (str(dead), "removed"),
-        (str(living), "in use"),
-    }
+    # Other tests run on this machine too, and what theirs have in /tmp is seen and left alone.
+    found = {(folder["path"], folder["what"]) for folder in done["folders"] if folder["path"].startswith(str(disk))}
+    assert found == {(str(dead), "removed"), (str(living), "in use")}
     assert not dead.exists() and running(project, disk)
     done_again = project.run("clean", "--nodes", "nowhere", code=2)
     assert "no node 'nowhere'" in done_again.stderr
