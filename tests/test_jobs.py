@@ -15,9 +15,11 @@ from windlass.collect.jobview import JobView, view_jobs
 from windlass.collect.reconcile import study_view
 from windlass.collect.submissions import Submission
 from windlass.collect.ticket import find_traceback
+from windlass.flow import study_is_under_way
 from windlass.journal.fold import AgentRecord, TrialRecord
 from windlass.launch.interactive import render_salloc
 from windlass.model import Request
+from windlass.paths import StudyPaths
 from windlass.slurm.accounting import JobRecord, parse_records
 from windlass.slurm.rows import Queue, parse_queue
 from windlass.slurm.states import JobState
@@ -78,7 +80,7 @@ def submit(project: Project, sub: str, agents: int, job: int | None, t: float = 
         {"e": "submit", "t": t, "sub": sub, "agents": agents, "first": 0, "request": {"job_name": "p-demo"}}
     ]
     if job is not None:
-        events.append({"e": "submitted", "t": NOW, "sub": sub, "job": job})
+        events.append({"e": "submitted", "t": t, "sub": sub, "job": job})
     journal(project, *events)
 
 
@@ -230,6 +232,23 @@ def test_cancel_right_after_run(project: Project, fake: FakeSlurm) -> None:
     said = project.json("cancel", "--yes", "--json")
     assert (said["jobs"], said["jobs_ended"]) == (["200"], 3)
     assert len(fake.calls("squeue")) == 1
+
+
+def test_the_queue_is_asked_while_sbatch_is_at_work(
+    project: Project, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer from between the record of a submission and the scheduler's own answer does not know the job."""
+    project.run("retry", "--done", "--failed", "--no-run", "--yes")
+    fake.answer("squeue", "")
+    submit(project, "s1", 2, None, time.time())
+    project.run("status")
+    journal(project, {"e": "submitted", "t": time.time(), "sub": "s1", "job": 100})
+    assert [job["state"] for job in project.json("status", "--json")["jobs"]["jobs"]] == ["waiting", "waiting"]
+    monkeypatch.setenv("PATH", project.env["PATH"])
+    paths = StudyPaths(str(project.folder / ".windlass" / "demo"))
+    assert study_is_under_way(paths) and len(fake.calls("squeue")) == 1
+    forget_queue(project)
+    assert not study_is_under_way(paths) and len(fake.calls("squeue")) == 2
 
 
 def test_cancel_while_the_scheduler_is_down(project: Project, fake: FakeSlurm) -> None:

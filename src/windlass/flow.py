@@ -209,8 +209,7 @@ def study_is_under_way(paths: StudyPaths) -> bool:
         return False
     submissions = read_submissions(paths)
     queue = read_queue(paths.queue, ask)
-    newest = max((submission.time for submission in submissions), default=0.0)
-    if queue is None or queue.asked <= newest or count_present(submissions, queue):
+    if queue is None or any(one.is_newer_than(queue.asked) for one in submissions) or count_present(submissions, queue):
         return True
     recovered = recover(paths, register_file)
     register = register_file.read()

@@ -180,7 +180,7 @@ def _watch(paths: StudyPaths, reader: _Reader, submission: Submission, allowed: 
 def _look_at_job(paths: StudyPaths, submission: Submission) -> tuple[bool, str]:
     """Whether it has ended for good, and, while it waits, Slurm's reason. Without an answer it is still there."""
     queue = read_queue(paths.queue, ask)
-    if queue is None or queue.asked <= submission.time:
+    if queue is None or submission.is_newer_than(queue.asked):
         return False, ""
     rows = [row for row in queue.with_comment(submission.comment) if row.state not in ENDED]
     waits = not any(row.state is not JobState.WAITING for row in rows)

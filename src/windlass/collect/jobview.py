@@ -123,7 +123,7 @@ def view_jobs(
                 yield _with_ending(_with_agent(job, agent_record), record)
             elif record is not None:
                 yield _with_agent(_from_record(submission, task, record), agent_record)
-            elif agent_record is None and queue is not None and queue.asked <= submission.time:
+            elif agent_record is None and queue is not None and submission.is_newer_than(queue.asked):
                 # The queue's last answer is older than the submission and cannot know it.
                 yield JobView(submission.id, array, task, state=JobState.WAITING, reason=JUST_SUBMITTED)
             elif queue is not None and _began_since(agent_record, queue) and not (agent_record and agent_record.ended):

@@ -23,10 +23,15 @@ class Submission:
     client: Mapping[str, Any]  # the process that submitted it
     job: int | None = None
     refused: str | None = None
+    settled_at: float | None = None
 
     @property
     def settled(self) -> bool:
         return self.job is not None or self.refused is not None
+
+    def is_newer_than(self, asked: float) -> bool:
+        """Whether an answer of the queue cannot know it: the scheduler may not have had it yet when it was asked."""
+        return asked <= (self.time if self.settled_at is None else self.settled_at)
 
     @property
     def comment(self) -> str:
@@ -56,7 +61,7 @@ def read_submissions(paths: StudyPaths) -> list[Submission]:
     for event in sorted(ends, key=lambda event: float(event["t"])):
         if event["sub"] in found:
             changes = {"job": event["job"]} if event["e"] == "submitted" else {"refused": event["text"]}
-            found[event["sub"]] = replace(found[event["sub"]], **changes)
+            found[event["sub"]] = replace(found[event["sub"]], settled_at=float(event["t"]), **changes)
     return sorted(found.values(), key=lambda submission: submission.time)
 
 

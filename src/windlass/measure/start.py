@@ -149,8 +149,9 @@ def _wait_for_end(paths: StudyPaths) -> None:
 def _job_is_there(paths: StudyPaths, max_age_s: float = 10.0) -> bool:
     submissions = read_submissions(paths)
     queue = read_queue(paths.queue, ask, max_age_s)
-    newest = max((submission.time for submission in submissions), default=0.0)
-    return queue is None or queue.asked <= newest or bool(count_present(submissions, queue))
+    if queue is None or any(one.is_newer_than(queue.asked) for one in submissions):
+        return True
+    return bool(count_present(submissions, queue))
 
 
 def _prepare(plan: Plan, spread: Spread, wish: Wish) -> StudyPaths:
