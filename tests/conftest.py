@@ -34,7 +34,7 @@ class Project:
     def words(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "windlass", *words]
 
-    def run(self, *words: str, code: int | None = 0, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, code: int | None = 0, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             self.words(*words),
             cwd=self.folder,
@@ -76,7 +76,7 @@ class Project:
         return Path(self.json("status", "--json")["folder"])
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+def wait_for(condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
     """Poll until something is true; the limit only keeps a broken test from hanging."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -78,4 +78,4 @@ def test_a_study_at_work_is_not_touched(project: Project) -> None:
     assert f"{name} is not touched: an agent is at work" in text
     assert gone(made) == set()
     run.terminate()
-    run.communicate(timeout=60)
+    run.communicate(timeout=180)

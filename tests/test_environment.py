@@ -474,7 +474,7 @@ def test_an_agent_that_is_told_to_end_while_it_activates_leaves_nothing(project:
     process = project.start("run")
     wait_for((project.folder / "activating").exists)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert not (project.folder / "begun").exists() and project.counts() == {"waiting": 1}
     left = subprocess.run(["pgrep", "-f", "sleep 600.0625"], capture_output=True, check=False)
     assert left.stdout == b""

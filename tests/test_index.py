@@ -395,7 +395,7 @@ def test_processes_share_one_file_while_journals_grow(study: StudyPaths) -> None
     for first in range(1000, 6000, 250):
         write(study, "ab"[first % 500 // 250], finished(first, first + 250))
     write(study, "a", [{"e": "note", "t": 1.0, "text": "once"}])
-    outputs = [process.communicate(timeout=120)[0].split(maxsplit=2) for process in looks]
+    outputs = [process.communicate(timeout=180)[0].split(maxsplit=2) for process in looks]
     assert [process.returncode for process in looks] == [0, 0, 0]
     assert [output[:2] for output in outputs] == [["6000", "0.5"]] * 3
     index = look(study)

@@ -168,7 +168,7 @@ class TestWhatGoesWrong:
         wait_for((project.folder / "began").exists)
         assert "another measurement of this study is under way" in project.run("measure", code=2).stderr
         measuring.send_signal(signal.SIGINT)
-        _, errors = measuring.communicate(timeout=60)
+        _, errors = measuring.communicate(timeout=180)
         assert measuring.returncode == 130 and "Traceback" not in errors
         assert not processes_with(str(project.folder))
         assert measured_files(project) == []

@@ -64,7 +64,7 @@ class Trial:
         assert self.process.stdin is not None and self.process.stdout is not None
         with suppress(OSError):
             self.process.stdin.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=180)
         self.process.stdout.close()
 
 
@@ -170,7 +170,7 @@ def test_a_stranger_is_no_member(begin: Begin) -> None:
     assert trial.meter.members(trial.name) == {trial.process.pid}
     assert stranger.stdin is not None
     stranger.stdin.close()
-    stranger.wait(timeout=60)
+    stranger.wait(timeout=180)
 
 
 def test_the_same_trial_of_another_agent_is_not_ours(begin: Begin) -> None:

@@ -150,7 +150,7 @@ class TestArchive:
             "writer.add('ta', 'after', b'z' * 1000, os.stat('.'), 1.0)\n"
             "writer.close()\n"
         )
-        subprocess.run([sys.executable, "-c", program, str(tmp_path / "outputs")], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", program, str(tmp_path / "outputs")], check=True, timeout=180)
         assert [file.path for file in read_kept(str(tmp_path / "outputs"))] == ["after", "small"]
 
     def test_a_large_file_that_grows_is_not_taken_for_whole(self, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ class TestEveryWayOut:
         wait_for(lambda: project.counts().get("running") if (project.folder / ".windlass").exists() else 0)
         wait_for(lambda: wrote(project, code))
         run.send_signal(signal.SIGTERM)
-        run.communicate(timeout=60)
+        run.communicate(timeout=180)
         assert kept(project)["out/1/result.txt"] == "result 1"
 
     def test_cancelled(self, project: Project) -> None:
@@ -225,7 +225,7 @@ class TestEveryWayOut:
         run = project.start("run", "--quiet")
         wait_for((project.folder / "out/1/done").exists)
         project.run("cancel", "0")
-        run.communicate(timeout=60)
+        run.communicate(timeout=180)
         assert kept(project)["out/1/result.txt"] == "result 1"
 
     def test_the_agent_is_killed(self, project: Project) -> None:
@@ -237,7 +237,7 @@ class TestEveryWayOut:
         os.kill(agent_pids(project.folder)[0], signal.SIGKILL)
         wait_for(lambda: not local.exists())
         run.send_signal(signal.SIGTERM)
-        run.communicate(timeout=60)
+        run.communicate(timeout=180)
         assert kept(project)["out/1/result.txt"] == "result 1"
 
 

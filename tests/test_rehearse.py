@@ -66,7 +66,7 @@ def test_one_that_saves_nothing(project: Project) -> None:
 
 
 def test_one_whose_checkpoints_are_not_known_as_such(project: Project) -> None:
-    said = rehearse(project, PROGRAM.replace(".state", ".mine"), 1, "--after", "1s")
+    said = rehearse(project, PROGRAM.replace(".state", ".mine"), 1)
     assert "0001.mine" in said and "pattern" in said
 
 

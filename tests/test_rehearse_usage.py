@@ -225,7 +225,7 @@ def test_here_ctrl_c_is_no_refusal(project: Project) -> None:
     process = project.start("run", "--on", "local", "--rehearse")
     wait_for(lambda: project.counts().get("running") == 2)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 130 and "refused" not in errors
 
 

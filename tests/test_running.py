@@ -280,7 +280,7 @@ def test_ctrl_c_once_lets_running_trials_end(project: Project) -> None:
     run = project.start("run")
     wait_for(lambda: len(list(project.folder.glob("began*"))) == 2)
     run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=180)
     assert run.returncode == 130 and "Ctrl-C again" in errors
     assert project.counts() == {"done": 2, "waiting": 4}
 
@@ -297,7 +297,7 @@ def test_ctrl_c_twice_stops_them(project: Project) -> None:
     run.send_signal(signal.SIGINT)
     wait_for(lambda: "Ctrl-C" in os.read(run.stderr.fileno(), 9999).decode())
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=60)
+    run.communicate(timeout=180)
     assert run.returncode == 130
     assert project.counts() == {"interrupted": 2, "waiting": 4}
     assert {row["cause"] for row in rows(project) if row["state"] == "interrupted"} == {"stopped"}
@@ -371,8 +371,8 @@ def test_logs_follow_a_running_trial(project: Project) -> None:
     logs = project.start("logs", "0", "-f")
     assert logs.stdout.readline() == "begin\n"
     project.write("go", "")
-    assert logs.communicate(timeout=60)[0] == "end\n"
-    run.communicate(timeout=60)
+    assert logs.communicate(timeout=180)[0] == "end\n"
+    run.communicate(timeout=180)
 
 
 def test_cancel_and_retry(project: Project) -> None:
@@ -388,7 +388,7 @@ def test_cancel_and_retry(project: Project) -> None:
     wait_for(lambda: project.counts().get("cancelled") == 2)
     assert project.run("cancel", code=2).stderr.count("--yes") == 1
     project.run("cancel", "--yes")
-    run.communicate(timeout=60)
+    run.communicate(timeout=180)
     assert run.returncode == 1
     assert project.counts() == {"cancelled": 5}
     project.write("quick", "")

@@ -81,7 +81,7 @@ class Bench:
 
     def run(self, code: int = 0) -> None:
         agent = self.start()
-        _, said = agent.communicate(timeout=100)
+        _, said = agent.communicate(timeout=180)
         assert agent.returncode == code, (said, self.events())
 
     def events(self) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ def test_fifty_kills_of_the_agent(project: Project) -> None:
         for pid in agent_pids(project.folder)[:1]:
             os.kill(pid, signal.SIGKILL)
             kills += 1
-    run.communicate(timeout=120)
+    run.communicate(timeout=180)
     project.run("run", "--quiet")
     check_records(project, records, trials)
     assert processes_with(f"WINDLASS_FOLDER={project.study_folder()}") == []
@@ -121,7 +121,7 @@ def test_kills_among_several_runs(project: Project) -> None:
             ended = now_ended
     assert kills == 12
     for run in runs:
-        run.communicate(timeout=120)
+        run.communicate(timeout=180)
     assert any(run.returncode == 0 for run in runs), "those left alive see it through by themselves"
     check_records(project, records, trials)
     assert processes_with(f"WINDLASS_FOLDER={project.study_folder()}") == []
@@ -256,7 +256,7 @@ class TestCancelled:
         run = project.start("run", "--quiet")
         wait_for(lambda: project.counts().get("done", 0) > 200)
         said = project.run("cancel", "--yes").stdout
-        run.communicate(timeout=60)
+        run.communicate(timeout=180)
         counts = project.counts()
         assert set(counts) == {"done", "cancelled"}
         assert sum(counts.values()) == 3000
@@ -278,7 +278,7 @@ class TestCancelled:
         wait_for(lambda: project.counts() == {"cancelled": 1, "running": 1})
         project.write("quick", "")
         project.run("cancel", "1")
-        run.communicate(timeout=60)
+        run.communicate(timeout=180)
         assert project.counts() == {"cancelled": 2}
         project.run("retry", "--cancelled", "--quiet")
         assert project.counts() == {"done": 2}

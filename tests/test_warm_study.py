@@ -110,7 +110,7 @@ def test_kill_of_the_warm_server(project: Project) -> None:
     servers = [pid for pid in processes_with(f"WINDLASS_FOLDER={folder}") if _parent_is_agent(pid)]
     assert len(servers) == 1
     os.kill(servers[0], signal.SIGKILL)
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=180)
     assert run.returncode == 0, f"what was lost with the server is started again, cold: {errors}"
     assert project.counts() == {"done": 10}
 

@@ -24,7 +24,7 @@ def test_setup_train_predict(project: Project, slurm_apart: Cluster) -> None:
     subprocess.run([sys.executable, "make_data.py"], cwd=project.folder, check=True, stdout=subprocess.DEVNULL)
     project.env["PATH"] = f"{Path(sys.executable).parent}:{project.env['PATH']}"
     with on_cluster(project, slurm_apart):
-        project.run("run", "--agents", "3", "--wait", timeout=300)
+        project.run("run", "--agents", "3", "--wait")
         assert project.counts() == {"done": 30}
         nodes = {job["node"] for job in project.json("status", "--json")["jobs"]["jobs"]}
         assert len(nodes) > 1, nodes

@@ -165,7 +165,7 @@ def test_a_node_killed_and_back(make_cluster: MakeCluster, tmp_path: Path) -> No
     cluster.kill_node("node2")
     before = alive.read_text()
     wait_for(lambda: alive.read_text() not in ("", before))
-    wait_for(lambda: job_state(cluster, job) == "NODE_FAIL", timeout_s=120)
+    wait_for(lambda: job_state(cluster, job) == "NODE_FAIL")
     cluster.start_node("node2")
     assert cluster.run("srun", "-w", "node2", "echo", "back").strip() == "back"
 

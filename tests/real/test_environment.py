@@ -86,7 +86,7 @@ def build_study(project: Project, place: str) -> None:
 def test_of_all_agents_one_builds(cluster_project: Project) -> None:
     project = cluster_project
     build_study(project, "shared")
-    project.run("run", "--on", "slurm", "--wait", timeout=300)
+    project.run("run", "--on", "slurm", "--wait")
     assert project.counts() == {"done": 6}
     assert sum("built the environment" in note for note in notes(project)) == 1
     (place,) = shown(project, 6)
@@ -113,7 +113,7 @@ def test_a_build_that_fails_is_told_once_and_by_all(cluster_project: Project, sl
     project = cluster_project
     build_study(project, "shared")
     project.write("requirements.txt", "-f index\nno-such-thing\n")
-    done = project.run("run", "--on", "slurm", "--wait", code=1, timeout=300)
+    done = project.run("run", "--on", "slurm", "--wait", code=1)
     assert "no-such-thing" in done.stderr
     assert project.counts() == {"waiting": 6}
     wait_until_idle(slurm)

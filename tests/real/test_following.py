@@ -16,7 +16,7 @@ from windlass.slurm.ask import ask
 from windlass.slurm.queue import read_queue
 from windlass.slurm.states import JobState
 
-SLOW = "name: slow\ncommand: sh -c 'echo trial {x}; sleep 60'\nparameters: {x: [0, 1, 2, 3]}\n"
+SLOW = "name: slow\ncommand: sh -c 'echo trial {x}; sleep 600'\nparameters: {x: [0, 1, 2, 3]}\n"
 MIXED = "name: mixed\ncommand: python3 work.py {x}\nparameters: {x: [0, 1, 2, 3]}\n"
 WORK = "import sys\nx = int(sys.argv[1])\nprint('trial', x)\nif x == 2:\n    raise ValueError('two is too many')\n"
 
@@ -38,7 +38,7 @@ def states(project: Project) -> list[str]:
 
 def submit_slow(project: Project, *words: str) -> int:
     project.write("study.yaml", SLOW)
-    project.run("run", "--on", "slurm", "--agents", "4", "-j", "1", "--time", "2m", *words)
+    project.run("run", "--on", "slurm", "--agents", "4", "-j", "1", "--time", "20m", *words)
     (submission,) = project.json("history", "--json")["submissions"]
     return int(submission["job"])
 
@@ -172,7 +172,7 @@ def test_a_job_started_again_is_seen_as_such(
 ) -> None:
     """Its number stays; where and when it starts does not."""
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
-    number = int(slurm.run("sbatch", "--parsable", "--array=0-0", "--output=/dev/null", "--wrap", "sleep 60"))
+    number = int(slurm.run("sbatch", "--parsable", "--array=0-0", "--output=/dev/null", "--wrap", "sleep 600"))
 
     def look(state: JobState) -> Any:
         (tmp_path / "squeue.json").unlink(missing_ok=True)
@@ -195,7 +195,7 @@ def test_an_interactive_job(cluster_project: Project) -> None:
     assert line.startswith("salloc --job-name=windlass-shell ") and line.endswith(" --pty hostname\n")
     assert "--time=0-00:30:00" in line or "--time=0-01:00:00" in line
     assert "--time=0-00:07:00" in project.run("shell", "--time", "7m", "--dry-run").stdout
-    going = project.start("shell", "--time", "5m", "--", "sh", "-c", "echo $SLURM_JOB_ID on $SLURMD_NODENAME; sleep 60")
+    going = project.start("shell", "--time", "5m", "--", "sh", "-c", "echo $SLURM_JOB_ID on $SLURMD_NODENAME; sleep 600")
     try:
         assert going.stdout is not None
         number, _, node = going.stdout.readline().split()

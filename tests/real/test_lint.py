@@ -26,7 +26,7 @@ def submit(cluster: Cluster, folder: Path, text: str | bytes, *words: str) -> su
         cwd=folder,
         env={**os.environ, **cluster.env},
         capture_output=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

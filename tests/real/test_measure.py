@@ -110,7 +110,7 @@ def test_ctrl_c_cancels_the_job_and_no_other(cluster_project: Project, slurm: Cl
     (job,) = wait_for(lambda: [one for one in slurm.run("squeue", "-h", "-o", "%A").split() if one != stranger])
     wait_for(lambda: accounts(slurm, job, "State") == "RUNNING")
     measuring.send_signal(signal.SIGINT)
-    _, errors = measuring.communicate(timeout=60)
+    _, errors = measuring.communicate(timeout=180)
     assert measuring.returncode == 130 and "Traceback" not in errors
     wait_for(lambda: accounts(slurm, job, "State").startswith("CANCELLED"))
     assert accounts(slurm, stranger, "State") == "RUNNING"

@@ -49,7 +49,7 @@ def send(slurm: RealCluster, plan: Plan, folder: Path, *words: str) -> tuple[boo
     )  # fmt: skip
     done = subprocess.run(
         ["sbatch", "--parsable", *words],
-        input=text, env={**os.environ, **slurm.env}, capture_output=True, text=True, timeout=60, check=False,
+        input=text, env={**os.environ, **slurm.env}, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     if done.returncode != 0:
         return False, done.stderr

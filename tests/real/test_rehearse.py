@@ -63,7 +63,7 @@ def test_ctrl_c_cancels_the_rehearsal(cluster_project: Project, slurm: Cluster) 
     process = project.start("run", "--rehearse", "--agents", "3")
     wait_for(lambda: project.counts().get("running") == 2)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=90)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 130, errors
     wait_until_idle(slurm)
     assert project.counts() == {"interrupted": 2, "waiting": 4}

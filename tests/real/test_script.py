@@ -32,7 +32,7 @@ def send(cluster: Cluster, text: str, *words: str) -> str:
         env={**os.environ, **cluster.env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr

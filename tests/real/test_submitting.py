@@ -175,7 +175,7 @@ def test_two_clients_at_once_submit_once(cluster_project: Project, slurm: Cluste
     records = witness_study(project, 6, 1, "slots: 1\nneeds: {time: 20m}\n")
     clients = [project.start("run") for _ in range(3)]
     for client in clients:
-        client.communicate(timeout=60)
+        client.communicate(timeout=180)
         assert client.returncode == 0
     assert len(queue_states(slurm)) <= 6
     wait_until_idle(slurm)
@@ -191,7 +191,7 @@ def test_wait_follows_to_the_end_and_ctrl_c_leaves_the_jobs(cluster_project: Pro
     wait_for(lambda: clients_in(project.folder))
     wait_for(lambda: any(path.suffix == ".lock" for path in records.iterdir()))
     client.send_signal(signal.SIGINT)
-    _, said = client.communicate(timeout=60)
+    _, said = client.communicate(timeout=180)
     assert client.returncode == 130 and "the jobs go on" in said
     assert queue_states(slurm)
     project.run("run", "--wait")

@@ -95,6 +95,7 @@ class Rehearsal:
     def __init__(self, plan: Plan, after_s: float | None) -> None:
         self._plan = plan
         self._after_s = after_s
+        self._began: float | None = None
         self._paths = StudyPaths(plan.folder)
 
     def perform(self) -> Iterator[Finding]:
@@ -133,15 +134,21 @@ class Rehearsal:
     def _first_turn(self) -> bool:
         """Until it has a checkpoint, or the time has come; then it is told. True when it ended before that."""
         with _Agent(self._paths) as agents:
-            began = time.monotonic()
             while agents.wait(_POLL_S) is None:
-                late = self._after_s is not None and time.monotonic() - began >= self._after_s
-                if late or (self._after_s is None and self._checkpoints.written(self._trial)):
+                if self._it_is_time():
                     agents.warn()
                     while agents.wait(_POLL_S) is None:
                         pass
                     return False
             return True
+
+    def _it_is_time(self) -> bool:
+        """The time counts from the trial's own begin: how long its agent takes to start says nothing."""
+        if self._after_s is None:
+            return bool(self._checkpoints.written(self._trial))
+        if self._began is None and read_attempts(self._paths, 0):
+            self._began = time.monotonic()
+        return self._began is not None and time.monotonic() - self._began >= self._after_s
 
     def _second_turn(self) -> None:
         with _Agent(self._paths) as agents:
