@@ -195,7 +195,9 @@ def test_an_interactive_job(cluster_project: Project) -> None:
     assert line.startswith("salloc --job-name=windlass-shell ") and line.endswith(" --pty hostname\n")
     assert "--time=0-00:30:00" in line or "--time=0-01:00:00" in line
     assert "--time=0-00:07:00" in project.run("shell", "--time", "7m", "--dry-run").stdout
-    going = project.start("shell", "--time", "5m", "--", "sh", "-c", "echo $SLURM_JOB_ID on $SLURMD_NODENAME; sleep 600")
+    going = project.start(
+        "shell", "--time", "5m", "--", "sh", "-c", "echo $SLURM_JOB_ID on $SLURMD_NODENAME; sleep 600"
+    )
     try:
         assert going.stdout is not None
         number, _, node = going.stdout.readline().split()
