@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Project
+from tests.conftest import Project, wait_for
 from windlass.collect.jobs import parse_job
 from windlass.collect.jobview import JobView, view_jobs
 from windlass.collect.reconcile import study_view
@@ -247,8 +247,12 @@ def test_the_queue_is_asked_while_sbatch_is_at_work(
     monkeypatch.setenv("PATH", project.env["PATH"])
     paths = StudyPaths(str(project.folder / ".windlass" / "demo"))
     assert study_is_under_way(paths) and len(fake.calls("squeue")) == 1
-    forget_queue(project)
-    assert not study_is_under_way(paths) and len(fake.calls("squeue")) == 2
+
+    def asked_again() -> bool:
+        forget_queue(project)
+        return not study_is_under_way(paths)
+
+    wait_for(asked_again)
 
 
 def test_cancel_while_the_scheduler_is_down(project: Project, fake: FakeSlurm) -> None:

@@ -41,11 +41,10 @@ from windlass.search import count_trials, iterate_trials
 from windlass.site.cluster import Cluster
 from windlass.site.here import fetch_here
 from windlass.site.local import Site
-from windlass.slurm.ask import ask
-from windlass.slurm.queue import read_last_queue, read_queue
+from windlass.slurm.queue import read_last_queue
 from windlass.slurm.states import JobState
 from windlass.states import State
-from windlass.submission import count_present, submit_agents, try_request
+from windlass.submission import agents_may_be_there, submit_agents, try_request
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
 _AGENT_FULL, _AGENT_REFUSED = 5, 2
@@ -207,9 +206,7 @@ def study_is_under_way(paths: StudyPaths) -> bool:
     register = register_file.read()
     if not register.todo and not register.held:
         return False
-    submissions = read_submissions(paths)
-    queue = read_queue(paths.queue, ask)
-    if queue is None or any(one.is_newer_than(queue.asked) for one in submissions) or count_present(submissions, queue):
+    if agents_may_be_there(paths):
         return True
     recovered = recover(paths, register_file)
     register = register_file.read()

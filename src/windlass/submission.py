@@ -21,6 +21,7 @@ from windlass.model import Request, Submitted, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.slurm import split_agents
 from windlass.slurm.ask import ask
+from windlass.slurm.queue import read_queue
 from windlass.slurm.rows import QUEUE_ENV, Queue, parse_queue, queue_words
 from windlass.slurm.states import JobState
 
@@ -145,6 +146,15 @@ def count_present(submissions: list[Submission], queue: Queue) -> int:
         if row.comment in comments and row.state in _PRESENT:
             present += sum(last - first + 1 for first, last in row.pending_tasks) or 1
     return present
+
+
+def agents_may_be_there(paths: StudyPaths, max_age_s: float = 10.0) -> bool:
+    """Whether an agent of this study waits or runs, or may do: where the scheduler does not answer, or not yet."""
+    submissions = read_submissions(paths)
+    queue = read_queue(paths.queue, ask, max_age_s)
+    if queue is None or any(one.is_newer_than(queue.asked) for one in submissions):
+        return True
+    return bool(count_present(submissions, queue))
 
 
 def count_chains(submissions: list[Submission], queue: Queue) -> int:

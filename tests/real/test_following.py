@@ -51,14 +51,17 @@ def test_waiting_running_throttled_and_cancelled(cluster_project: Project, slurm
     text = project.run("status").stdout
     assert "4 jobs: 1 running, 3 waiting (throttle 1)" in text
     assert f"{job}_[1-3]  waiting: waits for the study's own throttle" in text
+    wait_for(lambda: jobs(project)["0"]["agent"])
     first = jobs(project)["0"]
-    assert first["node"] and 0 < first["time_left_s"] <= 1800 and first["agent"]
+    assert first["node"] and 0 < first["time_left_s"] <= 1800
     # The task's own number leads to the study too.
     for name in (str(job), f"{job}_0", str(first["id"])):
         assert f"{job}_0  running" in project.run("status", name).stdout
 
     project.run("throttle", "2")
     wait_for(lambda: states(project) == ["running", "running", "waiting", "waiting"])
+    # A job that has begun has not claimed a trial yet.
+    wait_for(lambda: project.counts() == {"running": 2, "waiting": 2})
     said = project.json("cancel", "--pending", "--yes", "--json")
     assert (said["jobs"], said["problem"]) == ([str(job)], None)
     wait_for(lambda: states(project) == ["running", "running", "cancelled", "cancelled"])

@@ -53,9 +53,8 @@ class Company:
         self._alone_s = max(times, default=None)  # type: Optional[float]
         self._first_s = max((probe["first_step_s"] or 0.0 for probe in probes), default=0.0)
         self._steps = next((probe["steps"] for probe in probes if probe["steps"]), None)  # type: Optional[float]
-        seen_whole = all(
-            probe["ended"] for probe in probes if probe["time_s"]
-        )  # else they may take longer than they say
+        # Those whose end was not seen may take longer than they say.
+        seen_whole = all(probe["ended"] for probe in probes if probe["time_s"])
         work_s = max(
             (probe["time_s"][1] - (probe["startup_s"] or 0.0) for probe in probes if probe["time_s"]), default=0
         )

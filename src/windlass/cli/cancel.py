@@ -117,9 +117,6 @@ def _end_waiting(paths: StudyPaths) -> Ended:
     waiting = {job.array: 0 for job in view.jobs if job.state is JobState.WAITING}
     for job in view.in_state(JobState.WAITING):
         waiting[job.array] += 1
-    for submission in view.submissions:
-        if submission.job is not None and view.asked is not None and submission.is_newer_than(view.asked):
-            waiting[submission.job] = submission.agents  # so new that the queue's last answer cannot know it
     arrays = tuple(str(array) for array in waiting)
     problem = send_cancel(arrays, only_waiting=True)
     return Ended(problem=problem) if problem else Ended(arrays, sum(waiting.values()))

@@ -10,6 +10,9 @@ from typing import Any
 from windlass.journal.read import JournalReader, read_header
 from windlass.paths import StudyPaths
 
+# The queue is asked by the file system's clock, a submission is noted by that of its machine.
+_CLOCKS_S = 2.0
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -30,8 +33,8 @@ class Submission:
         return self.job is not None or self.refused is not None
 
     def is_newer_than(self, asked: float) -> bool:
-        """Whether an answer of the queue cannot know it: the scheduler may not have had it yet when it was asked."""
-        return asked <= (self.time if self.settled_at is None else self.settled_at)
+        """Whether an answer of the queue may not know it: the scheduler had perhaps not taken it when it was asked."""
+        return asked <= (self.time if self.settled_at is None else self.settled_at) + _CLOCKS_S
 
     @property
     def comment(self) -> str:

@@ -27,10 +27,8 @@ from windlass.measured import Measurement, parse_measurement
 from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
 from windlass.site.cluster import Cluster
-from windlass.slurm.ask import ask
-from windlass.slurm.queue import read_queue
 from windlass.states import STATE_OF, Cause, State
-from windlass.submission import count_present, submit_agents
+from windlass.submission import agents_may_be_there, submit_agents
 
 _JOB_MARGIN_S = 300.0  # for making the node ready, and for the end
 _GRACE_S = 3.0
@@ -127,7 +125,7 @@ def follow_measuring(plan: Plan, spread: Spread, paths: StudyPaths, began: float
     """Wait for the job. Ctrl-C cancels it."""
     watch = _Watch(paths, spread, say)
     try:
-        while _job_is_there(paths):
+        while agents_may_be_there(paths):
             watch.look()
             time.sleep(_JOBS_POLL_S)
     except KeyboardInterrupt:
@@ -142,16 +140,8 @@ def follow_measuring(plan: Plan, spread: Spread, paths: StudyPaths, began: float
 def _wait_for_end(paths: StudyPaths) -> None:
     """Until a job that was cancelled is gone, for a while; then nothing is in the way of the next measurement."""
     deadline = time.monotonic() + _END_S
-    while _job_is_there(paths, _JOBS_POLL_S) and time.monotonic() < deadline:
+    while agents_may_be_there(paths, _JOBS_POLL_S) and time.monotonic() < deadline:
         time.sleep(_JOBS_POLL_S)
-
-
-def _job_is_there(paths: StudyPaths, max_age_s: float = 10.0) -> bool:
-    submissions = read_submissions(paths)
-    queue = read_queue(paths.queue, ask, max_age_s)
-    if queue is None or any(one.is_newer_than(queue.asked) for one in submissions):
-        return True
-    return bool(count_present(submissions, queue))
 
 
 def _prepare(plan: Plan, spread: Spread, wish: Wish) -> StudyPaths:
@@ -206,7 +196,7 @@ def _is_under_way(paths: StudyPaths) -> bool:
         name = os.path.basename(path).removesuffix(".jsonl")
         if not said_bye and coroner.fate(name) is Fate.ALIVE:
             return True
-    return bool(read_submissions(paths)) and _job_is_there(paths)
+    return bool(read_submissions(paths)) and agents_may_be_there(paths)
 
 
 class _Watch:
