@@ -34,7 +34,7 @@ def test_a_job_of_others_and_a_study_at_once(cluster_project: Project, slurm: Cl
     )
     project.run("run", "study.yaml", "--on", "slurm", "--agents", "1", "--slots", "1", "--quiet")
     job = slurm.run("sbatch", "--parsable", f"--chdir={project.folder}", str(script)).strip()
-    wait_for(lambda: "COMPLETED" in slurm.run("sacct", "-nXP", "-j", job, "-o", "State"), 120)
+    wait_for(lambda: "COMPLETED" in slurm.run("sacct", "-nXP", "-j", job, "-o", "State"))
     core = float((project.folder / "got.txt").read_text())
     assert core <= 1.05
     said = project.json("efficiency", job, "--json")
@@ -46,7 +46,7 @@ def test_a_job_of_others_and_a_study_at_once(cluster_project: Project, slurm: Cl
     assert places["#SBATCH --mem=200M"] == ("job.sh", 3)
     assert places["#SBATCH --cpus-per-task=1"] == ("job.sh", 2)
 
-    wait_for(lambda: project.counts() == {"done": 1}, 120)
+    wait_for(lambda: project.counts() == {"done": 1})
     wait_for(lambda: project.json("efficiency", "--json")["groups"][0]["running"] == 0)
     ours = project.json("efficiency", "--json")
     assert ours["accounting"] is True

@@ -166,7 +166,7 @@ def test_a_node_dies_while_data_are_unpacked(project: Project, make_cluster: Cal
         wait_for((project.folder / "waiting").exists)
         (node,) = cluster.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()
         cluster.crash_node(node)
-        wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"), 90)
+        wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"))
         assert begun(project) == 0
         gate.touch()
         cluster.start_node(node)

@@ -30,7 +30,7 @@ def test_a_look_inside_a_study_and_inside_a_job_of_others(cluster_project: Proje
     )
     project.run("run", "study.yaml", "--on", "slurm", "--quiet")
     (job,) = project.json("status", "--json")["jobs"]["submissions"]
-    said = wait_for(lambda: [one for one in project.json("watch", "--json")["running"] if one["eta_s"]], 60)[0]
+    said = wait_for(lambda: [one for one in project.json("watch", "--json")["running"] if one["eta_s"]])[0]
     assert said["steps"] == 2000 and 0 < said["step"] < 2000
     assert 0.5 * 400 < said["eta_s"] + said["for_s"] < 1.6 * 400  # 2000 steps of 0.2 s
     status = project.json("status", "--json")
