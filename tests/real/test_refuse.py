@@ -20,6 +20,7 @@ from windlass.site.discover import fetch_cluster
 from windlass.site.here import Here, fetch_here
 from windlass.spec import load_study
 
+_PASSING = ("None", "Priority", "Resources")  # for these any job may wait a while
 STUDY = "command: python train.py --lr {lr}\nparameters: {lr: [1, 2, 3, 4]}\n"
 
 
@@ -41,7 +42,7 @@ def make(tmp_path: Path, extra: str, cluster: Cluster) -> Plan:
 
 
 def send(slurm: RealCluster, plan: Plan, folder: Path, *words: str) -> tuple[bool, str]:
-    """Whether sbatch, with further `words`, takes the plan; and why the job then waits, once that was looked at."""
+    """Whether sbatch, with further `words`, takes the plan; and why the job then waits, should it not begin soon."""
     assert plan.request is not None
     text = render_script(
         plan.request, agents=plan.agents, output=f"{folder}/%A_%a.out", comment="windlass:s", python="/bin/true",
@@ -57,7 +58,7 @@ def send(slurm: RealCluster, plan: Plan, folder: Path, *words: str) -> tuple[boo
 
     def reason() -> str:
         said = slurm.run("squeue", "-h", "-o", "%r", "-j", number).strip()
-        return "" if said == "None" else said
+        return "" if said in _PASSING else said
 
     why = wait_for(reason)
     slurm.run("scancel", number)
