@@ -98,7 +98,7 @@ def test_told_that_the_end_is_near_and_resumed(project: Project) -> None:
     with under_way(project) as run:
         wait_for(lambda: counted(project, 5))
         os.kill(agent_pid(project), signal.SIGUSR1)
-        assert run.wait(60) == 1, "not all is done"
+        assert run.wait(180) == 1, "not all is done"
     assert project.counts() == {"interrupted": 2}
     assert {row["cause"] for row in rows(project)} == {"job's time up"}
     reached = {name: int(names[-1][:4]) for name, names in checkpoints(project).items()}
@@ -121,7 +121,7 @@ def test_stopped_and_resumed(project: Project, signals: list[signal.Signals]) ->
             run.send_signal(number)
             if number == signal.SIGINT and run.stderr is not None:
                 assert any("stop" in line for line in iter(run.stderr.readline, "")), "it has heard"
-        assert run.wait(60) == 130
+        assert run.wait(180) == 130
     assert project.counts() == {"interrupted": 2}
     project.run("run", "--on", "local")
     assert project.counts() == {"done": 2}
@@ -139,7 +139,7 @@ def test_a_trial_that_ends_well_after_the_word_is_done(project: Project) -> None
     with under_way(project) as run:
         wait_for(lambda: counted(project, 3))
         os.kill(agent_pid(project), signal.SIGUSR1)
-        assert run.wait(60) == 0
+        assert run.wait(180) == 0
     assert project.counts() == {"done": 2}
 
 
@@ -151,7 +151,7 @@ def test_exit_0_when_told_is_not_done_without_the_file(project: Project) -> None
     with under_way(project) as run:
         wait_for(lambda: counted(project, 3))
         os.kill(agent_pid(project), signal.SIGUSR1)
-        assert run.wait(60) == 1
+        assert run.wait(180) == 1
     assert project.counts() == {"interrupted": 2}
     project.run("run", "--on", "local")
     assert project.counts() == {"done": 2}
@@ -177,7 +177,7 @@ def test_a_trial_that_ignores_every_signal(project: Project) -> None:
     with under_way(project) as run:
         wait_for(lambda: any(b"here" in path.read_bytes() for path in folder_of(project).glob("output/*.log")))
         os.kill(agent_pid(project), signal.SIGUSR1)
-        assert run.wait(60) == 1
+        assert run.wait(180) == 1
     assert project.counts() == {"interrupted": 1}
     assert not processes_with(f"WINDLASS_FOLDER={project.study_folder()}")
 
@@ -195,7 +195,7 @@ def test_without_checkpoints_a_trial_is_left_alone_to_the_last(project: Project)
             lambda: b"".join(path.read_bytes() for path in folder_of(project).glob("output/*.log")).count(b"here") == 3
         )
         os.kill(agent_pid(project), signal.SIGUSR1)
-        assert run.wait(60) == 1
+        assert run.wait(180) == 1
     assert [row["cause"] for row in rows(project)] == ["done", "failed", "job's time up"]
 
 
@@ -235,7 +235,7 @@ def test_a_checkpoint_cut_short(project: Project) -> None:
     with under_way(project) as run:
         wait_for(lambda: counted(project, 5))
         os.kill(agent_pid(project), signal.SIGUSR1)
-        run.wait(60)
+        run.wait(180)
     expected = {}
     for name, names in checkpoints(project).items():
         folder = project.study_folder() / "checkpoints" / name

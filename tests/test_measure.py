@@ -291,7 +291,7 @@ class TestCurve:
 
     def test_mps_that_is_not_there_and_latency(self, project: Project, machine: Machine) -> None:
         machine.give(project, cores=2)
-        self.study(project, 40, width=1.5, more="needs: {gpus: 1}\n")
+        self.study(project, 5000, width=1.5, more="needs: {gpus: 1}\n")
         measured = project.json("measure", "--json", "--prefer", "latency")
         assert measured["warnings"] == ["without MPS: nvidia-cuda-mps-control is not there"]
         assert [(one["mode"], one["k"]) for one in measured["rounds"]] == [("plain", 1), ("plain", 2)]

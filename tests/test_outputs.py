@@ -206,7 +206,7 @@ class TestEveryWayOut:
         assert kept(project)["out/1/result.txt"] == "result 1"
 
     def test_time_limit(self, project: Project) -> None:
-        study(project, "wait", [1], "timeout: 1s\ngrace: 1s\n")
+        study(project, "wait", [1], "timeout: 4s\ngrace: 1s\n")
         project.run("run", code=1)
         assert kept(project)["out/1/result.txt"] == "result 1"
 

@@ -109,7 +109,7 @@ def test_time_limit_and_a_trial_that_ignores_term(project: Project) -> None:
     script(
         project,
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('here', flush=True)\ntime.sleep(600)",
-        timeout="1s",
+        timeout="4s",
         grace="1s",
     )
     project.run("run", code=1)

@@ -77,7 +77,7 @@ def test_limits_hold_for_warm_trials(project: Project) -> None:
         project,
         "auto",
         "import time, sys\nprint('on', flush=True)\ntime.sleep(600 if sys.argv[1] == '1' else 0)\n",
-        timeout="2s",
+        timeout="6s",
         grace="1s",
     )
     project.run("run", code=1)
@@ -103,13 +103,15 @@ def test_kill_of_the_agent_takes_warm_trials_along(project: Project) -> None:
 
 
 def test_kill_of_the_warm_server(project: Project) -> None:
-    study(project, "auto", "import time, sys\ntime.sleep(0.3)\n")
+    held = project.write("hold", "")
+    wait = "while int(sys.argv[1]) >= 3 and os.path.exists('hold'): time.sleep(0.05)"
+    study(project, "auto", f"import os, sys, time\n{wait}\n")
     run = project.start("run", "--quiet")
-    wait_for(lambda: (project.folder / ".windlass").exists() and project.counts().get("done", 0) >= 2)
+    wait_for(lambda: project.counts().get("done", 0) == 3)
     folder = project.study_folder()
-    servers = [pid for pid in processes_with(f"WINDLASS_FOLDER={folder}") if _parent_is_agent(pid)]
-    assert len(servers) == 1
-    os.kill(servers[0], signal.SIGKILL)
+    (server,) = wait_for(lambda: [pid for pid in processes_with(f"WINDLASS_FOLDER={folder}") if _parent_is_agent(pid)])
+    os.kill(server, signal.SIGKILL)
+    held.unlink()
     _, errors = run.communicate(timeout=180)
     assert run.returncode == 0, f"what was lost with the server is started again, cold: {errors}"
     assert project.counts() == {"done": 10}

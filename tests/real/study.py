@@ -12,11 +12,13 @@ from scripts.slurm import Cluster
 from tests.conftest import Project, wait_for
 
 # The lock is the kernel's: it holds across the nodes of a test cluster, and until the last process of the trial is gone.
+# Where there is a file `hold`, the first trials end and the others wait for as long as it is there.
 WITNESS = r"""
 record="$1"
 exec 9>>"$record.lock"
 flock -n 9 || echo overlap >> "$record"
 echo begin >> "$record"
+while [ -e hold ] && [ "${record##*/}" -ge 6 ]; do sleep 0.1; done
 sleep "$2"
 echo end >> "$record"
 """
@@ -34,6 +36,11 @@ def witness_study(project: Project, trials: int, seconds: float, more: str = "")
         f"parameters:\n  number: {list(range(trials))}\n  seconds: [{seconds}]\ncode: live\n{more}",
     )
     return records
+
+
+def hold(project: Project) -> Path:
+    """Trials from the seventh on wait until this file is removed: what happens to them does not depend on their speed."""
+    return project.write("hold", "")
 
 
 def check_witnesses(project: Project, records: Path, trials: int) -> None:

@@ -126,7 +126,7 @@ def test_sbatch_that_does_not_answer(cluster_project: Project, slurm: Cluster) -
     project = cluster_project
     records = witness_study(project, 4, 0.2, "slots: 2\nneeds: {time: 20m}\n")
     with open(project.folder / "config/windlass/site.toml", "a") as file:
-        file.write('patience = "3s"\n')
+        file.write('patience = "6s"\n')
     wrap(project, "sbatch", 'case "$*" in *test-only*) exec "$REAL" "$@";; esac\n"$REAL" "$@" >/dev/null; sleep 60')
     assert "submitted 2 agent(s)" in project.run("run").stderr
     wait_until_idle(slurm)

@@ -17,6 +17,7 @@ from tests.real.conftest import on_cluster
 from tests.real.study import (
     begun,
     check_witnesses,
+    hold,
     queue_states,
     run_to_the_end,
     study_jobs,
@@ -51,10 +52,11 @@ def task_ids(cluster: Cluster, state: str = "RUNNING") -> list[str]:
 
 def test_an_agent_is_killed(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project
-    records = witness_study(project, 18, 0.5, TERMS)
+    records, held = witness_study(project, 18, 0.1, TERMS), hold(project)
     project.run("run")
-    wait_for(lambda: begun(records) >= 3 and agents_of(project.folder))
+    wait_for(lambda: begun(records) >= 8)
     os.kill(agents_of(project.folder)[0], signal.SIGKILL)
+    held.unlink()
     run_to_the_end(project, slurm)
     check_witnesses(project, records, 18)
     assert "failed" in {job["state"] for job in study_jobs(project)}
@@ -62,10 +64,11 @@ def test_an_agent_is_killed(cluster_project: Project, slurm: Cluster) -> None:
 
 def test_one_task_is_cancelled(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project
-    records = witness_study(project, 18, 0.5, TERMS)
+    records, held = witness_study(project, 18, 0.1, TERMS), hold(project)
     project.run("run")
-    wait_for(lambda: begun(records) >= 4 and len(task_ids(slurm)) == 3)
+    wait_for(lambda: begun(records) >= 12)
     slurm.run("scancel", task_ids(slurm)[1])
+    held.unlink()
     wait_until_idle(slurm)
     assert set(project.counts()) <= {"done", "interrupted"}, "who is told to end is no failure"
     run_to_the_end(project, slurm)
@@ -74,10 +77,11 @@ def test_one_task_is_cancelled(cluster_project: Project, slurm: Cluster) -> None
 
 def test_a_job_is_requeued(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project
-    records = witness_study(project, 18, 0.7, TERMS)
+    records, held = witness_study(project, 18, 0.1, TERMS), hold(project)
     project.run("run")
-    wait_for(lambda: begun(records) >= 4 and len(task_ids(slurm)) == 3)
+    wait_for(lambda: begun(records) >= 12)
     slurm.run("scontrol", "requeue", task_ids(slurm)[0])
+    held.unlink()
     run_to_the_end(project, slurm)
     check_witnesses(project, records, 18)
     journals = (project.study_folder() / "journal").glob("2*.jsonl")
@@ -89,42 +93,47 @@ def test_a_node_dies_with_all_that_is_on_it(project: Project, make_cluster: Call
     """NODE_FAIL: the job is put back by Slurm; the trials it held are taken again once it is certain to be dead."""
     cluster = make_cluster(database=False, nodes_apart=True)
     with on_cluster(project, cluster):
-        records = witness_study(project, 12, 3, "slots: 2\nneeds: {time: 20m, cpus: 4}\nslurm: {agents: 3}\n")
+        terms = "slots: 2\nneeds: {time: 20m, cpus: 4}\nslurm: {agents: 3}\n"
+        records, held = witness_study(project, 18, 0.1, terms), hold(project)
         project.run("run")
-        wait_for(lambda: begun(records) >= 6)
+        wait_for(lambda: begun(records) >= 12)
         node = cluster.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()[0]
         cluster.crash_node(node)
         wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"))
         cluster.start_node(node)
+        held.unlink()
         run_to_the_end(project, cluster)
-        check_witnesses(project, records, 12)
+        check_witnesses(project, records, 18)
 
 
 def test_a_slurmd_dies_and_its_jobs_live_on(project: Project, make_cluster: Callable[..., Cluster]) -> None:
     """The scheduler gives the job up, but its agent is still there: nobody may take its trials."""
     cluster = make_cluster(database=False, nodes_apart=True)
     with on_cluster(project, cluster):
-        records = witness_study(project, 10, 12, "slots: 2\nneeds: {time: 20m, cpus: 4}\nslurm: {agents: 2}\n")
+        terms = "slots: 2\nneeds: {time: 20m, cpus: 4}\nslurm: {agents: 2}\n"
+        records, held = witness_study(project, 14, 0.1, terms), hold(project)
         project.run("run")
-        wait_for(lambda: begun(records) >= 4)
+        wait_for(lambda: begun(records) >= 10)
         node = cluster.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()[0]
         cluster.kill_node(node)
         wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"))
+        held.unlink()
         run_to_the_end(project, cluster)
-        wait_for(lambda: project.counts() == {"done": 10})
-        check_witnesses(project, records, 10)
+        wait_for(lambda: project.counts() == {"done": 14})
+        check_witnesses(project, records, 14)
 
 
 def test_a_node_is_drained(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project
-    records = witness_study(project, 12, 0.5, TERMS)
+    records, held = witness_study(project, 18, 0.1, TERMS), hold(project)
     project.run("run")
-    wait_for(lambda: begun(records) >= 2)
+    wait_for(lambda: begun(records) >= 12)
     node = slurm.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()[0]
     slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    held.unlink()
     try:
         wait_until_idle(slurm)
-        check_witnesses(project, records, 12)
+        check_witnesses(project, records, 18)
     finally:
         slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
 
