@@ -17,7 +17,7 @@ from windlass.plan.slurm import plan_slurm
 from windlass.search import count_trials
 from windlass.site.cluster import Cluster, Node, Partition
 from windlass.spec.load import load_study
-from windlass.view.plan import render_plan_text
+from windlass.view.plan import render_cost_line, render_plan_text
 
 HOUR = 3600
 
@@ -63,7 +63,9 @@ def test_a_trial_longer_than_a_job(tmp_path: Path) -> None:
     made = plan(tmp_path, cluster(24), "slots: 1\nneeds: {time: 72h}\ncheckpoint: {}\n")
     assert made.terms is not None and made.request is not None
     assert (made.agents, made.terms.units, made.request.time_s, made.request.throttle) == (2, 3, 24 * HOUR, 1)
-    assert "a chain of 3 units of 24 h" in render_plan_text(made, [])
+    text = render_plan_text(made, [])
+    assert "a chain of 3 units of 24 h" in text and "at a time" not in text.partition("estimate")[2]
+    assert render_cost_line(made).startswith("2 chains of 3 jobs of 24 h, one after another: ")
     assert list(find_request_problems(Case(made, made.request, cluster(24)))) == []
 
 

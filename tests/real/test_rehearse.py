@@ -68,3 +68,17 @@ def test_ctrl_c_cancels_the_rehearsal(cluster_project: Project, slurm: Cluster) 
     wait_until_idle(slurm)
     assert project.counts() == {"interrupted": 2, "waiting": 4}
     assert len(study_jobs(project)) == 1
+
+
+def test_a_chain_rehearses_as_one(cluster_project: Project, slurm: Cluster) -> None:
+    """Its later units wait as they always do; the other chains are submitted when it has passed."""
+    project = cluster_project
+    study(project, most=30, rate=5, memory="200MB")
+    with open(project.folder / "study.yaml", "a") as file:
+        file.write("checkpoint: {}\ninterrupt: {unit: 5m}\n")
+    done = rehearse(project, "8s", 0)
+    assert "3 chains of 2 jobs of 5 min, one after another" in done.stderr and "rehearsal passed" in done.stderr
+    said = json.loads(done.stdout)
+    assert (said["agents"], said["present"]) == (2, 1)
+    wait_for(lambda: project.counts() == {"running": TRIALS})
+    assert queue_states(slurm) == ["PENDING"] * 3 + ["RUNNING"] * 3

@@ -95,8 +95,8 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
     throttle = f", {request.throttle} at a time" if request.throttle else ""
     in_turn = f"; each slot takes {plan.waves} in turn" if plan.waves > 1 else ""
     chain = ""
-    if plan.terms is not None and plan.terms.units > 1:
-        chain = f", each a chain of {plan.terms.units} units of {_render_unit(request.time_s)}"
+    if _units(plan) > 1:
+        chain = f", each a chain of {_units(plan)} units of {_render_unit(request.time_s)}"
         throttle = ""
     lines = [f"site       {plan.site_name}", f"agents     {plan.agents}{chain}{throttle}{in_turn}"]
     asked = {
@@ -132,8 +132,8 @@ def _render_estimate(plan: Plan) -> list[str]:
         at_once = " if all start at once"
         if plan.request is None:
             at_once = ""
-        elif plan.request.throttle:
-            at_once = f" with {plan.request.throttle} jobs at a time"
+        elif plan.request.throttle and _units(plan) == 1:
+            at_once = f" with {_count(plan.request.throttle, 'job')} at a time"
         lines.append(f"estimate   about {_render_about(plan.estimate_s)}{at_once}")
     if plan.cost is not None:
         lines.append(f"cost       {render_cost(plan.cost)}")
@@ -144,7 +144,7 @@ def _render_estimate(plan: Plan) -> list[str]:
 
 
 def _render_split(split: Split) -> str:
-    jobs = f"{split.agents} job{'s' if split.agents > 1 else ''} of {_render_about(split.time_s)}"
+    jobs = f"{_count(split.agents, 'job')} of {_render_about(split.time_s)}"
     return f"{jobs:<18}--agents {split.agents:<5}{render_cost(split.cost)}, about {_render_about(split.estimate_s)}"
 
 
@@ -161,12 +161,25 @@ def render_cost_line(plan: Plan) -> str:
     """One line for `run`, before anything is submitted; empty where nothing is."""
     if plan.request is None or plan.cost is None:
         return ""
-    throttle = f", {plan.request.throttle} at a time" if plan.request.throttle else ""
-    jobs = f"{plan.agents} job{'s' if plan.agents > 1 else ''} of {_render_about(plan.request.time_s)}{throttle}"
+    time = _render_about(plan.request.time_s)
+    if _units(plan) > 1:
+        jobs = f"{_count(plan.agents, 'chain')} of {_units(plan)} jobs of {time}, one after another"
+    else:
+        throttle = f", {plan.request.throttle} at a time" if plan.request.throttle else ""
+        jobs = f"{_count(plan.agents, 'job')} of {time}{throttle}"
     done = f", about {_render_about(plan.estimate_s)} once they start" if plan.estimate_s is not None else ""
     split = next(iter(plan.alternatives), None)
     other = f"; or {split.agents} of {_render_about(split.time_s)} (--agents {split.agents})" if split else ""
     return f"{jobs}: {render_cost(plan.cost)}{done}{other}"
+
+
+def _units(plan: Plan) -> int:
+    """How many jobs make a chain; 1 where they do not go on from one another."""
+    return 1 if plan.terms is None else plan.terms.units
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _render_amount(value: float) -> str:
