@@ -252,11 +252,16 @@ class TestCancelled:
     """What the user cancelled is cancelled, whatever becomes of the agent that held it, and comes back when asked for."""
 
     def test_what_an_agent_had_taken_and_not_begun(self, project: Project) -> None:
-        project.write("study.yaml", '{command: "sh -c true {n}", parameters: {n: {min: 1, max: 3000}}, slots: 2}')
+        held = project.write("hold", "")
+        wait = "while test $0 -gt 1500 -a -e hold; do sleep 0.1; done"
+        project.write(
+            "study.yaml", f"command: sh -c '{wait}' {{n}}\nparameters: {{n: {{min: 1, max: 3000}}}}\nslots: 2\n"
+        )
         run = project.start("run", "--quiet")
         wait_for(lambda: project.counts().get("done", 0) > 200)
         said = project.run("cancel", "--yes").stdout
         run.communicate(timeout=180)
+        held.unlink()
         counts = project.counts()
         assert set(counts) == {"done", "cancelled"}
         assert sum(counts.values()) == 3000
