@@ -51,7 +51,7 @@ def choose_agents(draft: Draft, width: int, one: OneTrial | None) -> Agents:
 def _warn_of_limit(draft: Draft, agents: int, limit_s: float, too_short: bool) -> str:
     if too_short:
         return (
-            f"{agents} agents of at most {limit_s:g} s cannot take all {draft.trial_count} trials; "
+            f"{agents} agents of at most {spell_duration(limit_s)} cannot take all {draft.trial_count} trials; "
             "run again for the rest, or allow more agents"
         )
     return f"jobs of at most {spell_duration(limit_s)} leave less than the wanted safety beyond the estimate"

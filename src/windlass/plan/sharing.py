@@ -217,7 +217,7 @@ def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, m
     if time is None:
         return None
     if time.declared:
-        return OneTrial(time.middle_s, time.high_s, 1.0, f"{time.source}: {time.high_s:g} s a trial")
+        return OneTrial(time.middle_s, time.high_s, 1.0, f"{time.source}: {spell_duration(time.high_s)} a trial")
     measured, middle_s = evidence.measured, time.middle_s
     uneven, once_s = time.high_s / max(_INSTANT_S, middle_s), 0.0
     alone = _alone(measured) if measured is not None and time.source == evidence.measured_source else None
