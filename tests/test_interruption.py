@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Project, processes_with, wait_for
+from windlass.collect.usage import read_usage
+from windlass.paths import StudyPaths
 
 PYTHON = shlex.quote(sys.executable)
 # Counts to `total`, one number a checkpoint; stops when told, with the exit code given.
@@ -207,6 +209,14 @@ def test_another_turn(project: Project) -> None:
     project.run("run", "--on", "local")
     assert project.counts() == {"done": 2}
     assert [row["attempts"] for row in rows(project)] == [4, 4]
+    lines = [line for path in folder_of(project).glob("journal/*.jsonl") for line in path.read_text().splitlines()]
+    ends = [event for event in map(json.loads, lines) if event["e"] == "end"]
+    for row in rows(project):
+        whole_s = sum(event["dur"] for event in ends if event["i"] == row["number"])
+        assert row["duration_s"] == pytest.approx(whole_s, abs=0.02), "all turns together make the trial"
+    usage = read_usage(StudyPaths(str(folder_of(project))))
+    assert usage is not None and usage.overall.time_s is not None
+    assert usage.overall.time_s[2] == max(row["duration_s"] for row in rows(project))
 
 
 def test_the_code_may_be_another_one(project: Project) -> None:

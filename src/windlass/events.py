@@ -14,8 +14,9 @@ end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,from,use
                                it ended; `m` maps a metric to [last, min, max, count], `from` is the checkpoint it
                                went on from; absent keys are unknown. `use` is what it used, where it was looked at:
                                {mem_mb, mem_src, gpu_mb, gpu_src, gpu_pct, cores, first_s, rate, steps, read_mb,
-                               written_mb, k}: peaks of its whole tree, `gpu_pct` and `cores` on average, `first_s` to
-                               its first step, `rate` steps a second, `k` trials on its device at a time
+                               written_mb, k, before_s}: peaks of its whole tree, `gpu_pct` and `cores` on average,
+                               `first_s` to its first step, `rate` steps a second, `k` trials on its device at a time,
+                               `before_s` the time of the turns before it that led to `from`
 beat    {e,t,live}             the agent is alive; `live` maps trial `i` to {step, m, p, mem, gpu, pct} for attempts
                                under way: `p` is [step, of how many, seconds left], `mem` and `gpu` are MB now
 level   {e,t,trials,slots,since_s,mem_mb,mem_peak_mb,most_mb,gpu_mb,gpu_total_mb,levelled,growing_mb_per_min,

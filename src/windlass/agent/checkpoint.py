@@ -26,6 +26,7 @@ USUAL = tuple(
     )
 )  # fmt: skip
 _TURNS = ".windlass-turns.json"
+_NO_TURNS: Dict[str, Any] = {"mark": None, "step": None, "idle": 0}
 _VALIDATE_S = 300.0
 _MARKS = ("{checkpoint}", "{checkpoint_dir}", "{resume}")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -176,14 +177,26 @@ class Checkpoints:
         """Take down what a turn has brought. Returns how many turns in a row have brought nothing."""
         mark = self.mark(trial)
         path = os.path.join(self.folder_of(trial), _TURNS)
-        before = _read_turns(path) or trial.turns or {"mark": None, "step": None, "idle": 0}
+        before = _read_turns(path) or trial.turns or _NO_TURNS
         higher = step is not None and (before["step"] is None or step > before["step"])
         moved = higher or (mark is not None and mark != before["mark"])
         best = step if higher else before["step"]
         idle: int = 0 if moved else before["idle"] + 1
-        trial.turns = {"mark": mark, "step": best, "idle": idle}
+        trial.turns = {**before, "mark": mark, "step": best, "idle": idle}
         _write_turns(path, trial.turns)
         return idle
+
+    def spent_s(self, trial: Trial) -> float:
+        """How long the turns took that led to its newest checkpoint, as far as they were taken down."""
+        turns = _read_turns(os.path.join(self.folder_of(trial), _TURNS)) or trial.turns or _NO_TURNS
+        spent_s = turns.get("spent_s")
+        return float(spent_s) if isinstance(spent_s, (int, float)) else 0.0
+
+    def spend(self, trial: Trial, spent_s: float) -> None:
+        """Take down how long all of its turns took up to now."""
+        path = os.path.join(self.folder_of(trial), _TURNS)
+        trial.turns = {**(_read_turns(path) or trial.turns or _NO_TURNS), "spent_s": round(spent_s, 3)}
+        _write_turns(path, trial.turns)
 
     def mark(self, trial: Trial) -> Mark:
         """What tells the newest whole checkpoint from any other."""

@@ -45,9 +45,9 @@ class Attempt:
     """A trial under way in a slot."""
 
     __slots__ = (
-        "attempt", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge", "kill_at",
-        "launched", "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams", "trial",
-        "variables", "warm", "warned", "word",
+        "attempt", "before_s", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge",
+        "kill_at", "launched", "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams",
+        "trial", "variables", "warm", "warned", "word",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -77,6 +77,7 @@ class Attempt:
         self.warned = False  # it was told that the end is near; to end with 0 is to be done all the same
         self.word = 0  # the signal that told it
         self.checkpoint = ""  # what it continues from
+        self.before_s = 0.0  # that the turns took which led there
 
     def send(self, number: int) -> None:
         """Signal the whole process group; it is no error if it is gone."""

@@ -32,10 +32,11 @@ def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
         more["stage"] = attempt.trial.stages[attempt.stage][0]
     if attempt.checkpoint:
         more["from"] = attempt.checkpoint
-    if attempt.gauge is not None:
-        use = attempt.gauge.to_json(attempt)
-        if use:
-            more["use"] = use
+    use: Dict[str, Any] = attempt.gauge.to_json(attempt) if attempt.gauge is not None else {}
+    if attempt.before_s:
+        use["before_s"] = round(attempt.before_s, 3)
+    if use:
+        more["use"] = use
     if attempt.note:
         more["note"] = attempt.note
     return f"{line},{_compact(more)[1:]}" if more else line + "}"

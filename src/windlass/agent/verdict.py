@@ -32,6 +32,8 @@ class Turns:
             return False
         os.makedirs(self._checkpoints.folder_of(trial), exist_ok=True)
         attempt.checkpoint = self._checkpoints.newest(trial, note)
+        if attempt.checkpoint:
+            attempt.before_s = self._checkpoints.spent_s(trial)
         return True
 
     def judge(self, attempt: Attempt) -> Tuple[Cause, int, int]:
@@ -40,6 +42,8 @@ class Turns:
         if attempt.cause is None and not attempt.warned and cause is Cause.DONE and not self._checkpoints.says_done:
             return cause, code, number  # nearly all
         cause = self._cause(attempt, cause, code, number)
+        if self._checkpoints.configured and cause is not Cause.DONE:
+            self._checkpoints.spend(attempt.trial, attempt.before_s + attempt.ended - attempt.started)
         if STATE_OF[cause] is State.INTERRUPTED and self._is_a_turn(attempt, cause):
             idle = self._checkpoints.progress(attempt.trial, attempt.book.step)
             if idle >= _IDLE_TURNS:

@@ -15,9 +15,11 @@ from windlass.journal.fold import (
     TrialHistory,
     TrialRecord,
     Verdict,
+    before_s,
     cause_of,
     record_of,
     state_of,
+    whole_s,
 )
 
 Row = tuple[Any, ...]
@@ -44,7 +46,7 @@ def render_row(number: int, history: TrialHistory) -> Row:
     if rank == END:
         get = event.get
         details: Row = (
-            get("n"), get("start"), get("dur"), get("code"), get("sig"), get("stage"), get("out"),
+            get("n"), get("start"), whole_s(event), get("code"), get("sig"), get("stage"), get("out"),
             get("rss_mb"), get("cpu_s"), get("step"), _render_metrics(get("m")), get("note"),
             _render_use(get("use")),
         )  # fmt: skip
@@ -102,6 +104,8 @@ def _parse_verdict(row: Row) -> Verdict:
             event[key] = json.loads(value) if key in ("m", "use") else value
     if rank == END:
         event["cause"] = row[CAUSE]
+        if isinstance(event.get("dur"), (int, float)):
+            event["dur"] -= before_s(event)
     elif rank in (START, BEAT):
         event["t"] = event.pop("start", None)
     return Verdict(row[3], rank, row[5], event)

@@ -121,7 +121,8 @@ def cores_of(record: TrialRecord) -> float | None:
     if sampled is not None:
         return sampled
     cpu_s, duration_s = as_number(record.cpu_s), as_number(record.duration_s)
-    return None if cpu_s is None or duration_s is None or duration_s < _SHORTEST_S else cpu_s / duration_s
+    own_s = (duration_s or 0.0) - (used(record, "before_s") or 0.0)
+    return None if cpu_s is None or own_s < _SHORTEST_S else cpu_s / own_s
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:

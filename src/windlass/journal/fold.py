@@ -44,7 +44,7 @@ class TrialRecord:
     agent: str = ""  # whose attempt the following tells of
     attempt: int = 0  # that agent's own number for it
     start: Optional[float] = None
-    duration_s: Optional[float] = None
+    duration_s: Optional[float] = None  # with that of the turns which it went on from
     exit_code: Optional[int] = None
     signal: Optional[int] = None
     stage: Optional[str] = None
@@ -343,6 +343,17 @@ def _use_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return use if isinstance(use, dict) else {}
 
 
+def before_s(event: Mapping[str, Any]) -> float:
+    """How long the turns took from which an attempt went on."""
+    return _finite(_use_of(event).get("before_s")) or 0.0
+
+
+def whole_s(event: Mapping[str, Any]) -> Any:
+    """How long an attempt took, and the turns before it."""
+    own_s, before = event.get("dur"), before_s(event)
+    return own_s + before if before and isinstance(own_s, (int, float)) else own_s
+
+
 def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
     event, rank = verdict.event, verdict.rank
     if rank == END:
@@ -355,7 +366,7 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             agent=verdict.writer,
             attempt=event.get("n", 0),
             start=event.get("start"),
-            duration_s=event.get("dur"),
+            duration_s=whole_s(event),
             exit_code=event.get("code"),
             signal=event.get("sig"),
             stage=event.get("stage"),
