@@ -75,10 +75,9 @@ def journal(project: Project, *events: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(event) + "\n" for event in [header, *events]))
 
 
-def submit(project: Project, sub: str, agents: int, job: int | None, t: float = NOW) -> None:
-    events: list[dict[str, Any]] = [
-        {"e": "submit", "t": t, "sub": sub, "agents": agents, "first": 0, "request": {"job_name": "p-demo"}}
-    ]
+def submit(project: Project, sub: str, agents: int, job: int | None, t: float = NOW, **request: Any) -> None:
+    asked = {"job_name": "p-demo", **request}
+    events: list[dict[str, Any]] = [{"e": "submit", "t": t, "sub": sub, "agents": agents, "first": 0, "request": asked}]
     if job is not None:
         events.append({"e": "submitted", "t": t, "sub": sub, "job": job})
     journal(project, *events)
@@ -306,6 +305,18 @@ def test_throttle(project: Project, fake: FakeSlurm) -> None:
         "update JobId=100 ArrayTaskThrottle=3",
         "update JobId=200 ArrayTaskThrottle=2",
     ]
+
+
+def test_jobs_of_a_chain_follow_one_another(project: Project, fake: FakeSlurm) -> None:
+    submit(project, "s1", 3, 100, units=3)
+    rows = [row(100, "0", "RUNNING", start=str(NOW)), row(100, "1-2%1", "PENDING", reason="JobArrayTaskLimit")]
+    fake.answer("squeue", "\n".join(rows) + "\n")
+    fake.answer("scontrol", "")
+    text = project.run("status").stdout
+    assert "3 jobs: 1 running, 2 waiting\n" in text.replace(" (as of", "\n")
+    assert "100_[1-2]  waiting: follows the job before it" in text and "throttle" not in text
+    assert "jobs of a chain" in project.run("throttle", "3", code=2).stderr
+    assert "update" not in " ".join(fake.calls("scontrol"))
 
 
 def test_explain_says_why_it_waits(project: Project, fake: FakeSlurm) -> None:

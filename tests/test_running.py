@@ -486,3 +486,19 @@ def test_a_python_path_of_the_study_does_not_hide_windlass(project: Project) -> 
     )
     project.run("run")
     assert project.json("results", "--json")[0]["loss"] == 1
+
+
+def test_a_study_of_the_same_name_elsewhere_in_the_project(project: Project) -> None:
+    """What one of them has done is not taken for the other's."""
+    project.write(".git/HEAD", "")
+    for place in ("a", "b"):
+        project.write(f"{place}/exp.yaml", "command: sh train.sh {x}\nparameters: {x: [1, 2]}\nmetric: loss\n")
+        project.write(f"{place}/train.sh", f"echo loss={ord(place)}\n")
+    project.run("run", "a/exp.yaml", "--on", "local")
+    done = project.run("run", "b/exp.yaml", "--on", "local", code=2)
+    assert "a/exp.yaml" in done.stderr and "-e NAME" in done.stderr
+    project.run("run", "b/exp.yaml", "--on", "local", "-e", "other")
+    assert [row["loss"] for row in project.json("results", "other", "--json")] == [98, 98]
+    (project.folder / "a").rename(project.folder / "c")
+    project.run("run", "c/exp.yaml", "--on", "local")  # it was moved, and is the same
+    assert len(project.json("results", "exp", "--json")) == 2

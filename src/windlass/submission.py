@@ -79,6 +79,8 @@ def _send(request: Request, terms: Terms, paths: StudyPaths, first: int, count: 
     with open(paths.job_script, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(script)
     asked = {**dataclasses.asdict(request), "because": None, "options": dict(request.options)}
+    if terms.units > 1:
+        asked["units"] = terms.units
     journal.write({"e": "submit", "sub": submission, "agents": count, "first": first, "request": asked})
     sent = send_array(script, submission, terms.patience_s)
     if sent.unsure is not None:

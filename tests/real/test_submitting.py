@@ -92,6 +92,7 @@ def test_arrays_beyond_the_limit_are_several(make_cluster: object, project: Proj
     assert calls_made(calls) == 4, "one look before, and one for each array"
     wait_until_idle(cluster)
     check_witnesses(project, records, 10)
+    assert "core-hours" not in project.run("run").stderr, "what is not submitted costs nothing"
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -21,7 +21,7 @@ from windlass.claims.alive import identity, is_alive
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
-from windlass.errors import FolderError
+from windlass.errors import FolderError, input_error
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
@@ -60,6 +60,7 @@ def prepare_folder(
     Safe to be called by two processes at once and to be killed at any moment: the register changes last, in one step.
     """
     paths = StudyPaths(plan.folder)
+    _refuse_another(plan, paths)
     try:
         for folder in paths.folders():
             os.makedirs(folder, exist_ok=True)
@@ -69,6 +70,21 @@ def prepare_folder(
             return _prepare(plan, trials, finished, register_file, paths, sample, more or {})
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
+
+
+def _refuse_another(plan: Plan, paths: StudyPaths) -> None:
+    """Raise InputError where the folder has a study of the same name that runs elsewhere: its results are not ours."""
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            said = json.load(file)
+        if said["workdir"] == plan.study.workdir or os.path.samefile(said["workdir"], plan.study.workdir):
+            return
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # there is none yet, or its project was moved
+    raise input_error(
+        f"{paths.folder} has the trials of {said.get('source') or said['workdir']}, which run in {said['workdir']}",
+        "give this study another name (`-e NAME`) or place (`--folder PATH`)",
+    )
 
 
 def folder_error(error: OSError | DiskFull, folder: str) -> FolderError:

@@ -21,6 +21,7 @@ from windlass.errors import input_error
 from windlass.flow import cancel_trials
 from windlass.launch.control import send_cancel
 from windlass.paths import StudyPaths
+from windlass.slurm.queue import forget_queue
 from windlass.slurm.states import JobState
 
 
@@ -144,6 +145,8 @@ def _end_named(paths: StudyPaths, names: tuple[str, ...]) -> Ended:
 
 
 def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool, stopping: bool = True) -> int:
+    if ended.jobs:
+        forget_queue(paths.queue)
     if as_json:
         said = {"study": paths.folder, "cancelled": cancelled, "jobs": list(ended.jobs), "jobs_ended": ended.count}
         print(json.dumps({**said, "problem": ended.problem or None}))

@@ -123,9 +123,6 @@ def _submit(
         warnings.append("this command at this commit has not passed `windlass check` here")
     for warning in warnings:
         reporter.say(f"warning: {warning}")
-    cost = render_cost_line(asked.plan)
-    if cost:
-        reporter.say(cost)
     prepare_environment(asked.plan, asked.cluster.internet, reporter.say)
     if rehearse_s is not None:
         return rehearse_plan(asked.plan, reporter, rehearse_s, sample)
@@ -141,11 +138,14 @@ def show_submitted(paths: StudyPaths, submitted: Submitted, as_json: bool, repor
 
 
 class _RunReporter(StreamReporter):
-    """Shows a run, and lets its study be found again wherever it was put."""
+    """Shows a run, what it will cost, and lets its study be found again wherever it was put."""
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None:
         remember_place(plan)
         super().prepared(plan, prepared)
+        cost = render_cost_line(plan) if prepared.register.todo else ""
+        if cost:
+            self.say(cost)
 
 
 class _LazyJoblog:

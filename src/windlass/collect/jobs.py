@@ -61,6 +61,8 @@ def _arrays_to_ask_for(
 def _throttles(submissions: Sequence[Submission], queue: Queue | None) -> dict[int, int]:
     found: dict[int, int] = {}
     for submission in submissions:
+        if submission.is_chain:
+            continue
         for row in queue.rows_of(submission.job) if queue is not None and submission.job is not None else ():
             if row.throttle is not None and is_ours(row, submission):
                 found[row.array] = row.throttle

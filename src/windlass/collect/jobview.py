@@ -13,7 +13,9 @@ from windlass.slurm.states import ENDED, JobState
 
 _EARLIER_S = 300.0  # a job of this number that was submitted so long before ours is another one
 _CLOCKS_S = 5.0  # how far clocks of one cluster may be apart
-JUST_SUBMITTED = "JustSubmitted"  # our own word among Slurm's reasons
+# Our own words among Slurm's reasons.
+JUST_SUBMITTED = "JustSubmitted"
+_FOLLOWS = "FollowsInChain"
 LIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.ENDING})
 
 
@@ -186,7 +188,7 @@ def _from_row(submission: Submission, array: int | None, task: int, row: QueueRo
         id=row.id if row.task is not None else None,
         state=row.state,
         word=row.word,
-        reason=row.reason,
+        reason=_reason(submission, row.reason),
         node=row.node,
         start=row.start,
         end=row.end if over else None,
@@ -205,7 +207,7 @@ def _from_record(submission: Submission, task: int, record: JobRecord) -> JobVie
         id=record.id if not record.pending_tasks else None,
         state=record.state,
         word=record.word,
-        reason=record.reason if record.state is JobState.WAITING else "",
+        reason=_reason(submission, record.reason) if record.state is JobState.WAITING else "",
         node=record.node,
         start=record.start,
         end=record.end,
@@ -215,6 +217,10 @@ def _from_record(submission: Submission, task: int, record: JobRecord) -> JobVie
         max_rss_mb=record.max_rss_mb,
         source="sacct",
     )
+
+
+def _reason(submission: Submission, reason: str) -> str:
+    return _FOLLOWS if submission.is_chain and reason == "JobArrayTaskLimit" else reason
 
 
 def _from_journal(submission: Submission, array: int | None, task: int, agent: AgentRecord | None) -> JobView:

@@ -32,6 +32,11 @@ class Submission:
     def settled(self) -> bool:
         return self.job is not None or self.refused is not None
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether its jobs follow one another, each going on where the one before was."""
+        return int(self.request.get("units") or 1) > 1
+
     def is_newer_than(self, asked: float) -> bool:
         """Whether an answer of the queue may not know it: the scheduler had perhaps not taken it when it was asked."""
         return asked <= (self.time if self.settled_at is None else self.settled_at) + _CLOCKS_S

@@ -15,7 +15,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from windlass.slurm.rows import QUEUE_ENV, QUEUE_FORMAT, Queue, QueueRow, parse_queue, queue_words
 
-__all__ = ["QUEUE_ENV", "QUEUE_FORMAT", "Ask", "Queue", "QueueRow", "parse_queue", "read_last_queue", "read_queue"]
+__all__ = [
+    "QUEUE_ENV",
+    "QUEUE_FORMAT",
+    "Ask",
+    "Queue",
+    "QueueRow",
+    "forget_queue",
+    "parse_queue",
+    "read_last_queue",
+    "read_queue",
+]
 
 Ask = Callable[[Sequence[str], Mapping[str, str]], Optional[str]]
 
@@ -74,6 +84,12 @@ def read_last_queue(cache: str) -> Optional[Queue]:
     """The last answer there was, however old; nobody is asked."""
     kept = _read(cache)
     return None if kept.good is None else Queue(parse_queue(kept.good[1]), kept.good[0])
+
+
+def forget_queue(cache: str) -> None:
+    """What was answered is not true any more, by our own doing: whoever looks next asks anew."""
+    with contextlib.suppress(OSError):
+        os.unlink(cache)
 
 
 def _ask_for_all(cache: str, ask: Ask, number: int, max_age_s: float) -> Optional[_Kept]:

@@ -8,6 +8,7 @@ _REASONS: dict[str, str] = {
     "Priority": "others are before it in the queue",
     "Resources": "it is next; what it asks for is in use",
     "JustSubmitted": "was submitted a moment ago",
+    "FollowsInChain": "follows the job before it, and goes on where that was",
     "JobArrayTaskLimit": "waits for the study's own throttle; `windlass throttle N` raises it",
     "Dependency": "waits for another job to end",
     "DependencyNeverSatisfied": "the job it waits for ended otherwise than asked; it will never start: cancel it",

@@ -128,7 +128,7 @@ def _counts(view: StudyView) -> str:
     return "   ".join(f"{state.value} {view.counts[state.value]}" for state in _ORDER if view.counts[state.value])
 
 
-_REMEDIES = {Cause.JOB_TIME.value: "a longer `needs: {time: …}`, or `checkpoint:` to go on where they were"}
+_REMEDIES = {Cause.JOB_TIME.value: "a longer `needs: {time: …}`; with `checkpoint:` they go on where they were"}
 
 
 def _causes(view: StudyView) -> list[str]:
