@@ -492,7 +492,7 @@ def test_a_study_of_the_same_name_elsewhere_in_the_project(project: Project) -> 
     """What one of them has done is not taken for the other's."""
     project.write(".git/HEAD", "")
     for place in ("a", "b"):
-        project.write(f"{place}/exp.yaml", "command: sh train.sh {x}\nparameters: {x: [1, 2]}\nmetric: loss\n")
+        project.write(f"{place}/exp.yaml", "command: sh train.sh {x}\nparameters: {x: [1, 2]}\nmetrics: [loss]\n")
         project.write(f"{place}/train.sh", f"echo loss={ord(place)}\n")
     project.run("run", "a/exp.yaml", "--on", "local")
     done = project.run("run", "b/exp.yaml", "--on", "local", code=2)
