@@ -249,6 +249,8 @@ def test_sites_that_take_no_jobs_from_home(tmp_path: Path) -> None:
         ("needs: {gpus: 2, gpu_type: a100}\n", "a trial gets 2 GPUs"),
         ("slurm: {mail_user: me@x.org, mail_type: ALL, agents: 4}\n", "flood"),
         ("slurm: {nodes: 2, agents: 1}\n", "a job gets 2 nodes"),
+        ("slurm: {options: {t: infinite}}\n", "does not know of it; `needs: {time: …}` does"),
+        ("slurm: {options: {mem-per-cpu: 2G}}\n", "does not know of it; `needs: {memory: …}` does"),
     ],
 )
 def test_warned_of(tmp_path: Path, extra: str, expected: str) -> None:

@@ -12,10 +12,18 @@ from windlass.errors import Problem
 from windlass.model import Plan, Request
 from windlass.plan.place import make_problem
 from windlass.site.cluster import Cluster, GpuType, Node, Partition
-from windlass.slurm.options import VALUES, find_options
+from windlass.slurm.options import VALUES, find_options, option_name
 
 # Options of sbatch that would take the array from under us.
 _OURS = ("array", "comment", "help", "parsable", "test-only", "usage", "version", "wait", "wrap")
+# Options that say what Windlass works out, and its own words for them.
+_WORDS = {
+    "time": "needs: {time: …}",
+    "cpus-per-task": "needs: {cpus: …}",
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "needs: {memory: …}"),
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), "needs: {gpus: …, gpu_type: …}"),
+    "nodes": "slurm: {nodes: …}",
+}
 
 
 class Case:
@@ -58,6 +66,10 @@ def find_request_problems(case: Case) -> Iterator[Problem]:
 
 def find_request_warnings(case: Case) -> Iterator[str]:
     yield from _untyped(case)
+    for name in case.request.options:
+        word = _WORDS.get(option_name(name))
+        if word is not None:
+            yield f"--{name} goes to sbatch as it is, unchecked, and the plan does not know of it; `{word}` does"
     fitting = [node for node in case.nodes() if fits(case, node)]
     if fitting and not any(node.usable for node in fitting):
         names = ", ".join(node.name for node in fitting[:5])
