@@ -34,6 +34,10 @@ from windlass.slurm.records import (
         ("7-00:00:00", 604800),
         ("UNLIMITED", None),
         ("INFINITE", None),
+        ("infinite", None),
+        ("Unlimited", None),
+        ("-1", None),
+        ("1-", 86400),
         ("NONE", None),
         ("N/A", None),
         ("", None),
@@ -44,7 +48,7 @@ def test_times(text: str | None, seconds: float | None) -> None:
     assert parse_slurm_time_s(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["soon", "1:2:3:4", "1-", "-5"])
+@pytest.mark.parametrize("text", ["soon", "1:2:3:4", "-", "1:2-", "-5"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="not a time"):
         parse_slurm_time_s(text)

@@ -143,6 +143,7 @@ def test_files_that_are_refused(slurm: Cluster, tmp_path: Path, text: bytes) -> 
         ("#SBATCH --time=24", "TimeLimit", "00:24:00"),
         ("#SBATCH --time=1:30", "TimeLimit", "00:02:00"),
         ("#SBATCH --time=0", "TimeLimit", "UNLIMITED"),
+        ("#SBATCH --time=-1", "TimeLimit", "UNLIMITED"),
         ("#SBATCH --mem=10", "MinMemoryNode", "10M"),
         ("#PBS -N named", "JobName", "named"),
         ("#SBATCH --time=3\n#SBATCH --time=9", "TimeLimit", "00:09:00"),
@@ -216,3 +217,8 @@ def test_the_verb_asks_the_cluster(cluster_project: Project) -> None:
     said = cluster_project.run("lint", "long.sh", code=2).stdout
     assert "long.sh:4: --time=0-05:00:00: such a job never starts: partition debug allows 0-00:30:00" in said
     assert "--partition=long" in said
+    for time in ("infinite", "Unlimited", "0", "0:00", "-1", "1-"):
+        cluster_project.write("long.sh", HEAD + asks.format(mem="1G", time=time) + BODY)
+        said = cluster_project.run("lint", "long.sh", code=2).stdout
+        assert f"long.sh:4: --time={time}: such a job never starts: partition debug allows 0-00:30:00" in said
+        assert ("--partition=long" in said) == (time == "1-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from typing import Any
@@ -53,9 +54,9 @@ def _ask_shell(shell: str, path: str) -> list[Problem]:
 def _find_over_limit(script: Script, path: str) -> list[Problem]:
     """A time above the partition's limit: most clusters take the job and never start it."""
     option = next((option for option in reversed(script.options) if option.name == "time"), None)
-    time_s = parse_slurm_time_s(option.value or "") if option is not None else None
-    if option is None or time_s is None:
+    if option is None:
         return []
+    time_s = parse_slurm_time_s(option.value) or math.inf  # sbatch takes 0 for no limit
     cluster = fetch_cluster()
     names = (script.value("partition") or "").split(",")
     limits = {

@@ -10,7 +10,7 @@ from windlass.slurm.directives import Option, Script
 from windlass.slurm.notes import Note, remark, wrong
 from windlass.slurm.placeholders import find_placeholder
 
-_TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+|\d+-\d+:\d+|\d+-\d+:\d+:\d+|(?i:unlimited|infinite)")
+_TIME = re.compile(r"-1|\d+|\d+:\d+|\d+:\d+:\d+|\d+-|\d+-\d+|\d+-\d+:\d+|\d+-\d+:\d+:\d+|(?i:unlimited|infinite)")
 _SIZE = re.compile(r"\d+([KMGT]B?)?", re.IGNORECASE)
 _ARRAY = re.compile(r"\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*(%\d*)?")
 _COUNT = re.compile(r"\d+[kKmM]?")
@@ -74,8 +74,8 @@ def _time(option: Option, value: str) -> Iterator[Note]:
         yield wrong(
             option.line, f"--{option.name}={value} is no time that sbatch reads", f"#SBATCH --{option.name}=D-HH:MM:SS"
         )
-    elif value == "0":
-        yield remark(option.line, f"--{option.name}=0 asks for no limit at all")
+    elif value in ("0", "-1"):
+        yield remark(option.line, f"--{option.name}={value} asks for no limit at all")
     elif value.isdigit():
         if int(value) <= 168:
             yield remark(

@@ -25,7 +25,7 @@ _FREE_TEXT = {
 }
 _WORD = re.compile(r"([A-Za-z][\w:/.()-]*)=(.*)", re.DOTALL)
 _NOTHING = {"", "(null)", "N/A", "NONE", "None", "none", "INVALID", "NOT_SET"}
-_NO_LIMIT = {"UNLIMITED", "INFINITE", "Partition_Limit"}
+_NO_LIMIT = {"unlimited", "infinite", "partition_limit", "-1"}  # in any case
 # Marks after a node's state, as sinfo writes them; scontrol writes words.
 _STATE_MARKS = {
     "*": "not_responding",
@@ -184,11 +184,11 @@ def gpus_in_tres(tres: Mapping[str, str]) -> dict[str, int]:
 
 
 def parse_slurm_time_s(text: str | None) -> float | None:
-    """Seconds of Slurm's times: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S. None: no limit, or none said. Raises ValueError."""
+    """Seconds of Slurm's times: M, M:S, H:M:S, D-[H[:M[:S]]]. None: no limit, or none said. Raises ValueError."""
     cleaned = known(text)
-    if not cleaned or cleaned in _NO_LIMIT:
+    if not cleaned or cleaned.lower() in _NO_LIMIT:
         return None
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", cleaned)
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.sub("-$", "-0", cleaned))
     if match is None:
         raise ValueError(f"{text!r} is not a time of Slurm's")
     days, first, second, third = match.groups()
@@ -205,7 +205,7 @@ def parse_slurm_time_s(text: str | None) -> float | None:
 def parse_slurm_memory_mb(text: str | None) -> int | None:
     """Megabytes of Slurm's sizes: ``8000``, ``8000M``, ``7.5G``. None: no limit, or none said. Raises ValueError."""
     cleaned = known(text)
-    if not cleaned or cleaned in _NO_LIMIT:
+    if not cleaned or cleaned.lower() in _NO_LIMIT:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)[cn]?", cleaned, re.IGNORECASE)
     if match is None:
