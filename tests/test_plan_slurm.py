@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from windlass.measure.start import Wish, plan_job
 from windlass.model import Needs, Plan, Request, Space, Stage, Study
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm, split_agents
-from windlass.site.cluster import Cluster, GpuType, Node, Partition
+from windlass.site.cluster import Cluster, GpuType, Node, Partition, Qos
 
 P100 = GpuType("p100", count=8, per_node=4, memory_mb=12 * 1024, share_cpus=6, share_memory_mb=32000)
 V100 = GpuType("v100l", count=8, per_node=4, memory_mb=32 * 1024, share_cpus=8, share_memory_mb=48000)
@@ -147,3 +148,25 @@ def test_arrays_start_again_at_the_limit() -> None:
     assert list(split_agents(4, 4)) == [(0, 4)]
     assert list(split_agents(3, None)) == [(0, 3)]
     assert list(split_agents(0, 4)) == []
+
+
+@pytest.mark.parametrize(
+    "wanted_m,limit_m,flags,job_m,gets_m",
+    [
+        (5, 30, {}, 10, 5),
+        (24.5, 30, {}, 30, 24.5),
+        (25, 30, {}, 30, 25),
+        (40, 30, {}, 30, 25),
+        (5, 6, {}, 6, 3),
+        (40, None, {}, 45, 40),
+        (40, None, {"qos": "short"}, 20, 15),
+    ],
+)
+def test_a_measurement_gets_the_time_that_a_job_may_last(
+    wanted_m: float, limit_m: int | None, flags: dict[str, Any], job_m: int, gets_m: float
+) -> None:
+    partition = Partition("main", is_default=True, max_time_s=limit_m and limit_m * 60.0)
+    cluster = Cluster("c", partitions=(partition,), qos=(Qos("short", max_time_s=1200.0), Qos("normal")))
+    made, wish = plan_job(plan(4, flags, cluster, cpus=1), cluster, Wish(wanted_m * 60, 60))
+    assert made.request is not None
+    assert (made.request.time_s, wish.limit_s) == (job_m * 60, gets_m * 60)

@@ -134,6 +134,12 @@ def test_a_measurement_survives_whoever_asked_for_it(cluster_project: Project, s
     assert "measured (" in project.run("plan").stdout
 
 
+def test_more_time_than_a_job_may_last(cluster_project: Project) -> None:
+    cluster_project.write("study.yaml", "command: sleep {x}\nparameters: {x: [0.1]}\n")
+    done = cluster_project.run("measure", "--on", "slurm", "--no-curve", "--limit", "40m")
+    assert "a job lasts 30m at most there: the measurement gets 25m, not --limit 40m" in done.stderr
+
+
 def test_what_would_wait_for_ever_is_refused(cluster_project: Project, slurm: Cluster) -> None:
     cluster_project.write("study.yaml", "command: sleep {x}\nparameters: {x: [1]}\nneeds: {gpus: 1, gpu_type: h900}\n")
     assert "h900" in cluster_project.run("measure", code=2).stderr

@@ -14,6 +14,7 @@ from windlass.bundle.environment import prepare_environment
 from windlass.bundle.folder import remember_place
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import Asked, read_request, warn
+from windlass.durations import spell_duration
 from windlass.errors import input_error
 from windlass.flow import check_slurm_plan
 from windlass.measure.spread import Spread, choose_spread
@@ -98,10 +99,13 @@ def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
         then = ", then several at a time" if wish.curve and len(spread.trials) > 1 else ""
         _say(f"measuring {spread.alone} trial(s) on this machine{then}")
         return measure_here(asked.plan, spread, wish, _say)
-    plan = plan_job(asked.plan, asked.cluster, wish)
+    plan, fitting = plan_job(asked.plan, asked.cluster, wish)
+    if plan.request is not None and fitting.limit_s < wish.limit_s:
+        lasts, gets, asks = map(spell_duration, (plan.request.time_s, fitting.limit_s, wish.limit_s))
+        warn([f"a job lasts {lasts} at most there: the measurement gets {gets}, not --limit {asks}"])
     warn(check_slurm_plan(plan, asked.cluster))
     prepare_environment(plan, asked.cluster.internet, _say)
-    paths, submitted = submit_measuring(plan, spread, wish)
+    paths, submitted = submit_measuring(plan, spread, fitting)
     _say(f"measuring {spread.alone} trial(s) in job {', '.join(map(str, submitted.jobs))}; Ctrl-C cancels it")
     return follow_measuring(plan, spread, paths, began, _say)
 

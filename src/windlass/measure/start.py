@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
@@ -81,8 +82,11 @@ def measure_here(plan: Plan, spread: Spread, wish: Wish, say: Say) -> Measuremen
     return _read(plan, paths, began, watch.say_what_failed() or complaints or f"the agent ended with code {code}")
 
 
-def plan_job(plan: Plan, cluster: Cluster, wish: Wish) -> Plan:
-    """One short job with a fair share of one GPU's node: enough for several trials side by side."""
+def plan_job(plan: Plan, cluster: Cluster, wish: Wish) -> tuple[Plan, Wish]:
+    """One short job with a fair share of one GPU's node: enough for several trials side by side.
+
+    The wish comes back with the time that a job there leaves for it.
+    """
     assert plan.terms is not None
     asked = plan.terms.request
     kind = cluster.gpu(asked.gpu_type) if asked.gpus else None
@@ -92,8 +96,10 @@ def plan_job(plan: Plan, cluster: Cluster, wish: Wish) -> Plan:
     memory_mb = max(asked.memory_mb, asked.memory_mb * cpus // max(1, asked.cpus) if not asked.gpus else 0)
     if kind is not None and kind.share_memory_mb:
         memory_mb = max(memory_mb, kind.share_memory_mb)
-    limit_s = cluster.longest_time_s(asked.partition)
-    time_s = int(min(wish.limit_s + _JOB_MARGIN_S, limit_s or wish.limit_s + _JOB_MARGIN_S) // 60 + 1) * 60
+    limits = [cluster.longest_time_s(asked.partition), *(q.max_time_s for q in cluster.qos if q.name == asked.qos)]
+    wanted_s = math.ceil((wish.limit_s + _JOB_MARGIN_S) / 60) * 60
+    time_s = int(min([wanted_s, *(limit for limit in limits if limit)]))
+    room_s = max(time_s - _JOB_MARGIN_S, time_s / 2)
     request = replace(
         asked,
         job_name=f"{asked.job_name}-measure",
@@ -105,7 +111,8 @@ def plan_job(plan: Plan, cluster: Cluster, wish: Wish) -> Plan:
         throttle=None,
         notice_s=0,
     )
-    return replace(plan, terms=replace(plan.terms, request=request, agents=1, slots=1, units=1), agents=1)
+    terms = replace(plan.terms, request=request, agents=1, slots=1, units=1)
+    return replace(plan, terms=terms, agents=1), replace(wish, limit_s=min(wish.limit_s, room_s))
 
 
 def _node_cpus(plan: Plan, cluster: Cluster) -> int:
