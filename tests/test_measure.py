@@ -432,3 +432,22 @@ def test_a_study_on_the_command_line_is_told_what_comes_next(project: Project) -
 def test_no_time_to_measure_is_refused(project: Project) -> None:
     project.write("study.yaml", "command: sleep {s}\nparameters: {s: [1]}\n")
     assert "nothing can be measured" in project.run("measure", "--limit", "0s", code=2).stderr
+
+
+def test_where_the_plot_goes_is_looked_at_before_anything_is_measured(project: Project) -> None:
+    project.write("study.yaml", "command: touch ran-{s}\nparameters: {s: [1]}\n")
+    project.write("file", "")
+    assert "this is a folder" in project.run("measure", "--plot", ".", code=2).stderr
+    done = project.run("measure", "--plot", "none/x.svg", code=2)
+    assert f"there is no folder {project.folder / 'none'}" in done.stderr and "mkdir -p" in done.stderr
+    assert "there is no folder" in project.run("measure", "--plot", "file/x.svg", code=2).stderr
+    assert "leave one of them out" in project.run("measure", "--no-curve", "--plot", "x.svg", code=2).stderr
+    assert not list(project.folder.rglob("ran-1")) and not files_of(project)
+
+
+def test_a_plot_that_cannot_be_written_costs_no_table(project: Project, machine: Machine) -> None:
+    machine.give(project, cores=2, gpu=None)
+    project.write("study.yaml", "command: sleep 0.1 {s}\nparameters: {s: [0, 0.01, 0.02, 0.03]}\n")
+    (project.folder / "full.svg").symlink_to("/dev/full")
+    done = project.run("measure", "--plot", "full.svg", code=2)
+    assert "No space left" in done.stderr and "side by side" in done.stdout

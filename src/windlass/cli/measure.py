@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -26,6 +27,7 @@ from windlass.view.curve import render_measurement
 from windlass.view.curve_svg import render_curve_svg
 
 _LEAST_S = 1.0
+_PLOT_HINT = "--plot FILE.svg names a file that can be written"
 
 
 @click.command(cls=CommandWithWords)
@@ -58,6 +60,8 @@ def command(
     study's folder, and `plan` and `run` ask for exactly that. On a cluster it takes one short job with one GPU.
     """
     wish = _read_wish(limit, trial_limit, not no_curve)
+    if plot is not None:
+        _check_plot(plot, wish)
     asked = _read_request(ctx.meta["words"], options)
     warn(asked.study.warnings)
     spread = choose_spread(asked.study, asked.study.variants)
@@ -65,13 +69,13 @@ def command(
         warn([f"{spread.left_out} more variants are not measured; the largest stand for them"])
     measurement = _measure(asked, spread, wish)
     remember_place(asked.plan)
-    if plot:
-        _draw(measurement, plot, asked.study.name)
     if as_json:
         print(json.dumps(dataclasses.asdict(measurement), indent=2, ensure_ascii=False))
     else:
         plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-        print(render_measurement(measurement, asked.study.source or "", plain), end="")
+        print(render_measurement(measurement, asked.study.source or "", plain), end="", flush=True)
+    if plot is not None:
+        _draw(measurement, plot, asked.study.name)
     return 0
 
 
@@ -91,6 +95,20 @@ def _read_wish(limit: str, trial_limit: str, curve: bool) -> Wish:
     if min(wish.limit_s, wish.trial_limit_s) < _LEAST_S:
         raise input_error(f"in less than {_LEAST_S:g} s nothing can be measured", "write --limit 5m --trial-limit 60s")
     return wish
+
+
+def _check_plot(path: str, wish: Wish) -> None:
+    """Before anything is started: a measurement takes minutes."""
+    if not wish.curve:
+        raise input_error("--plot draws the curve, and --no-curve asks for none", "leave one of them out")
+    where = os.path.abspath(path)
+    folder = os.path.dirname(where)
+    if os.path.isdir(where):
+        raise input_error(f"--plot {path}: this is a folder", _PLOT_HINT)
+    if not os.path.isdir(folder):
+        raise input_error(f"--plot {path}: there is no folder {folder}", f"mkdir -p {folder}")
+    if not os.access(where if os.path.exists(where) else folder, os.W_OK):
+        raise input_error(f"--plot {path}: you may not write there", _PLOT_HINT)
 
 
 def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
@@ -118,7 +136,7 @@ def _draw(measurement: Measurement, path: str, title: str) -> None:
     except ValueError as error:
         warn([f"nothing to draw: {error}"])
     except OSError as error:
-        raise input_error(f"{path}: {error.strerror}", "--plot FILE.svg names a file that can be written") from error
+        raise input_error(f"{path}: {error.strerror}", _PLOT_HINT) from error
 
 
 def _say(text: str) -> None:
