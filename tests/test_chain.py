@@ -93,6 +93,10 @@ def test_several_in_turn_lengthen_the_chain(tmp_path: Path) -> None:
     made = plan(tmp_path, cluster(24), text, trials=5)
     assert made.terms is not None
     assert (made.agents, made.waves, made.terms.units) == (2, 3, 4)  # 90 h in units of 24 h
+    made = plan(tmp_path, cluster(24), text.replace("agents: 2", "agents: 2, max_jobs: 1"), trials=5)
+    assert made.terms is not None
+    assert (made.agents, made.waves, made.terms.units) == (1, 5, 7)  # 150 h
+    assert any("the smaller one counts" in warning for warning in made.warnings)
 
 
 def test_no_more_jobs_than_one_may_have(tmp_path: Path) -> None:

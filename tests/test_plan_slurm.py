@@ -99,6 +99,15 @@ def test_the_users_cap_makes_jobs_longer() -> None:
     assert "cannot take all 100 trials" in made.warnings[0]
 
 
+@pytest.mark.parametrize("needs,time_s", [({}, 3600), ({"time_s": 3600.0}, 6 * 3600)])
+def test_never_more_agents_than_the_users_cap(needs: dict[str, Any], time_s: int) -> None:
+    made = plan(12, {"agents": 3, "max_jobs": 2}, gpus=1, **needs)
+    assert (made.agents, made.waves, made.request.time_s if made.request else 0) == (2, 6, time_s)
+    assert made.warnings == ("3 agents are asked for, and max_jobs is 2: the smaller one counts",)
+    made = plan(12, {"agents": 3, "max_jobs": 3}, gpus=1, **needs)
+    assert (made.agents, made.waves, made.warnings) == (3, 4, ())
+
+
 def test_nobody_knows_how_long_a_trial_takes() -> None:
     made = plan(1000, {}, gpus=1)
     assert made.request is not None

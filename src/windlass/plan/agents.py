@@ -23,10 +23,10 @@ class Agents:
 
 def choose_agents(draft: Draft, width: int, one: OneTrial | None) -> Agents:
     """`width`: trials that an agent has at a time; `one`: the time that one of them takes there."""
-    trials, said, limit_s = draft.trial_count, draft.settings["agents"].value, draft.limit_s
+    trials, said, limit_s = draft.trial_count, _said_agents(draft), draft.limit_s
     most = most_agents(draft, math.ceil(trials / width))
     if one is None:
-        return _without_time(draft, width, most)
+        return _without_time(draft, width, said, most)
     together = _fit(one, min(draft.cluster.min_job_s, limit_s or math.inf))
     count = said or max(1, min(most, math.ceil(trials / (width * together))))
     waves = max(1, math.ceil(trials / (width * count)))
@@ -48,6 +48,16 @@ def choose_agents(draft: Draft, width: int, one: OneTrial | None) -> Agents:
     return Agents(count, waves, whole_minutes(whole_s), min(whole_s, one.expect_s(waves)))
 
 
+def _said_agents(draft: Draft) -> int | None:
+    """The agents that the user wants; `max_jobs` has the last word."""
+    said: int | None = draft.value("agents")
+    most: int | None = draft.value("max_jobs")
+    if not said or not most or said <= most:
+        return said
+    draft.warnings.append(f"{said} agents are asked for, and max_jobs is {most}: the smaller one counts")
+    return most
+
+
 def _warn_of_limit(draft: Draft, agents: int, limit_s: float, too_short: bool) -> str:
     if too_short:
         return (
@@ -62,12 +72,12 @@ def _fit(one: OneTrial, room_s: float) -> int:
     return max(1, 1 + int((room_s - one.ask_s(1)) // (one.middle_s * one.safety)))
 
 
-def _without_time(draft: Draft, width: int, most: int) -> Agents:
+def _without_time(draft: Draft, width: int, said: int | None, most: int) -> Agents:
     """Nobody knows how long a trial takes: few jobs of a usual length, and agents that take what they can."""
     time = draft.settings["time_s"]
     job_s = whole_minutes(min(time.value or _DEFAULT_TIME_S, draft.limit_s or math.inf))
     draft.because["time_s"] = time.source if time.value else "default: nobody said how long a trial takes"
-    count = draft.value("agents") or min(most, draft.value("throttle") or draft.cluster.throttle)
+    count = said or min(most, draft.value("throttle") or draft.cluster.throttle)
     return Agents(count, math.ceil(draft.trial_count / (width * count)), job_s)
 
 
