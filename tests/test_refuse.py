@@ -276,6 +276,8 @@ def test_nodes_that_are_out_of_service(tmp_path: Path) -> None:
     assert problems(plan, cluster) == []
     (said,) = find_warnings(plan, cluster, Here())
     assert "node2: fan" in said
+    plan = make(tmp_path, "needs: {cpus: 1, memory: 1G}\nslots: 1\n", cluster=cluster)
+    assert find_warnings(plan, cluster, Here()) == [], "others fit"
 
 
 def test_where_we_are(tmp_path: Path) -> None:

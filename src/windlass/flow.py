@@ -35,6 +35,7 @@ from windlass.paths import StudyPaths
 from windlass.plan.evidence import Evidence, find_evidence
 from windlass.plan.local import plan_local, study_folder
 from windlass.plan.refuse import find_problems, find_warnings
+from windlass.plan.refuse_request import Case, find_nodes_away
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
 from windlass.search import count_trials, iterate_trials
@@ -114,7 +115,8 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     if problems:
         raise InputError(problems)
     assert plan.terms is not None
-    try_request(plan.terms, StudyPaths(plan.folder))
+    away = find_nodes_away(Case(plan, plan.terms.request, cluster))
+    try_request(plan.terms, StudyPaths(plan.folder), bool(away))
     warnings = [*find_warnings(plan, cluster, here), *find_small_files(plan.study)]
     return [*plan.warnings, *warnings, *find_environment_hints(plan.study)]
 

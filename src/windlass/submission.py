@@ -27,6 +27,7 @@ from windlass.slurm.states import JobState
 
 _PRESENT = frozenset({JobState.WAITING, JobState.SUSPENDED, JobState.RUNNING, JobState.UNKNOWN})
 NO_SUBMISSION = "ID"
+_NO_NODES = ("Requested node configuration is not available", "Required node not available")
 _SETTLED_AFTER_S = 300.0  # no sbatch waits for longer; what the scheduler does not know then, it will never know
 
 
@@ -107,13 +108,16 @@ def example_script(terms: Terms, paths: StudyPaths) -> str:
     return script_of(terms.request, paths, count, comment_of(NO_SUBMISSION), NO_SUBMISSION, terms.workdir)
 
 
-def try_request(terms: Terms, paths: StudyPaths) -> str:
-    """Let Slurm look at the request. Returns what it says of the start; raises InputError where it would refuse."""
+def try_request(terms: Terms, paths: StudyPaths, nodes_are_away: bool = False) -> str:
+    """Let Slurm look at the request. Returns what it says of the start; raises InputError where it would refuse.
+
+    Where the nodes that fit are out of service, a test finds none; a job is taken all the same, and waits.
+    """
     answer = try_array(example_script(terms, paths), terms.patience_s)
     text = sentence_of(answer)
     if answer.code is None or "Unable to contact" in answer.errors:
         raise SchedulerError(f"the scheduler does not answer: {text}\n  hint: nothing was submitted; run again later")
-    if not answer.ok:
+    if not answer.ok and not (nodes_are_away and any(word in answer.errors for word in _NO_NODES)):
         raise InputError([Problem(f"sbatch would refuse this: {text}", "windlass site shows what there is")])
     return text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scripts.slurm import Cluster as RealCluster
 
-from tests.conftest import wait_for
+from tests.conftest import Project, wait_for
 from windlass.launch.script import render_script
 from windlass.model import Plan
 from windlass.plan.refuse import find_problems, find_warnings
@@ -118,3 +118,20 @@ def test_nodes_that_are_this_very_host(cluster: Cluster, tmp_path: Path) -> None
     assert here.nodes_are_here
     assert find_problems(plan, cluster, here) == []
     assert find_warnings(plan, cluster, here) == []
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["needs: {gpus: 1, gpu_type: v100l}\n", "needs: {gpus: 1, gpu_type: p100}\nslurm: {nodes: 2, agents: 1}\n"],
+)
+def test_nodes_that_are_drained_are_waited_for(slurm: RealCluster, cluster_project: Project, extra: str) -> None:
+    """`sbatch --test-only` refuses what sbatch itself takes."""
+    cluster_project.write("study.yaml", STUDY + extra)
+    slurm.run("scontrol", "update", "nodename=node1,node2", "state=drain", "reason=fan")
+    try:
+        done = cluster_project.run("run", "--on", "slurm")
+        waiting = slurm.run("squeue", "-h", "-o", "%T").split()
+    finally:
+        slurm.run("scontrol", "update", "nodename=node1,node2", "state=resume")
+    assert "out of service now (node" in done.stderr and ": fan" in done.stderr
+    assert set(waiting) == {"PENDING"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import sys
 import time
 from typing import Any
@@ -106,7 +107,7 @@ def _check_plot(path: str, wish: Wish) -> None:
     if os.path.isdir(where):
         raise input_error(f"--plot {path}: this is a folder", _PLOT_HINT)
     if not os.path.isdir(folder):
-        raise input_error(f"--plot {path}: there is no folder {folder}", f"mkdir -p {folder}")
+        raise input_error(f"--plot {path}: there is no folder {folder}", f"mkdir -p {shlex.quote(folder)}")
     if not os.access(where if os.path.exists(where) else folder, os.W_OK):
         raise input_error(f"--plot {path}: you may not write there", _PLOT_HINT)
 

@@ -70,11 +70,18 @@ def find_request_warnings(case: Case) -> Iterator[str]:
         word = _WORDS.get(option_name(name))
         if word is not None:
             yield f"--{name} goes to sbatch as it is, unchecked, and the plan does not know of it; `{word}` does"
+    away = find_nodes_away(case)
+    if away:
+        names = ", ".join(node.name for node in away[:5])
+        reason = next((f": {node.reason}" for node in away if node.reason), "")
+        yield f"nodes that fit are out of service now ({names}{reason}), too few are left; jobs wait for them"
+
+
+def find_nodes_away(case: Case) -> list[Node]:
+    """Nodes out of service without which no job can start; empty where enough others fit."""
     fitting = [node for node in case.nodes() if fits(case, node)]
-    if fitting and not any(node.usable for node in fitting):
-        names = ", ".join(node.name for node in fitting[:5])
-        reason = next((f": {node.reason}" for node in fitting if node.reason), "")
-        yield f"every node that fits is out of service now ({names}{reason}); jobs wait until one is back"
+    away = [node for node in fitting if not node.usable]
+    return away if len(fitting) - len(away) < case.request.nodes <= len(fitting) else []
 
 
 # -- what was asked for
