@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 from pathlib import Path
@@ -145,6 +146,18 @@ def test_too_little_is_said_as_well() -> None:
     assert (advice.what, advice.change) == ("ask for more", "needs: {memory: 9.6GB}")
 
 
+def test_the_agents_own_memory_is_none_that_a_trial_asked_for() -> None:
+    plan = {"sources": {"memory_mb": "study"}, "trial_memory_mb": 100}
+    group = group_of(job(asked_memory_mb=164.0), slots=1)  # 64 MB of it are the agent's
+
+    def say(peak_mb: float) -> list[tuple[str, str]]:
+        used = usage(memory_mb=peak_mb, cores=None, time_s=None)
+        return [(one.what, one.change) for one in advise(Efficiency((group,), True, "demo", "/f", used, plan))]
+
+    assert say(60.0) == []
+    assert say(98.0) == [("ask for more", "needs: {memory: 200MB}")]
+
+
 def test_a_gpu_that_no_trial_touched() -> None:
     found = efficiency({}, gpu_mb=0.0)
     group = group_of(job(gpus=1.0), slots=1)
@@ -191,9 +204,10 @@ def test_the_place_stands_before_the_line() -> None:
 
 
 def test_a_study_on_this_machine(project: Project) -> None:
-    project.write("study.yaml", "name: demo\ncommand: ls {x}\nparameters: {x: [/, /tmp, /usr]}\nneeds: {time: 2h}\n")
+    project.write("study.yaml", "name: demo\ncommand: ls {x}\nparameters: {x: [/, /tmp, /usr]}\nneeds: {time: 2h, memory: 100MB}\n")
     assert "there is no study here yet" in project.run("efficiency", code=2).stderr
     project.run("run", "study.yaml", "--on", "local")
+    assert json.loads((project.study_folder() / "plan.json").read_text())["trial_memory_mb"] == 100
     said = project.json("efficiency", "--json")
     assert [(group["name"], group["jobs"]) for group in said["groups"]] == [("this machine", 1)]
     assert said["accounting"] is None and said["trials"]["done"] == 3

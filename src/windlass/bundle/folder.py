@@ -200,6 +200,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "terms": dataclasses.asdict(plan.terms) if plan.terms is not None else None,
         "gpus_per_slot": _gpus_per_slot(plan),
         "lease_s": settings["lease_s"].value,
+        "trial_memory_mb": settings["memory_mb"].value,
         "trial_time_s": settings["time_s"].value if settings["time_s"].source != "site" else None,
         "job_time_s": plan.request.time_s if plan.request is not None else None,
         "local_scratch": plan.local_scratch,

@@ -59,7 +59,7 @@ def advise(found: Efficiency) -> list[Advice]:
     sources: Mapping[str, Any] = said if isinstance(said, dict) else {}
     group = found.groups[-1] if found.groups else None
     advices = [
-        _advise_memory(found.usage, sources, group),
+        _advise_memory(found.usage, sources, plan, group),
         _advise_cpus(found.usage, sources, plan),
         _advise_time(found.usage, sources, plan),
         _advise_gpu(found.usage, group),
@@ -67,12 +67,15 @@ def advise(found: Efficiency) -> list[Advice]:
     return [advice for advice in advices if advice is not None]
 
 
-def _advise_memory(usage: Usage, sources: Mapping[str, Any], group: JobGroup | None) -> Advice | None:
+def _advise_memory(
+    usage: Usage, sources: Mapping[str, Any], plan: Mapping[str, Any], group: JobGroup | None
+) -> Advice | None:
     peak_mb = usage.overall.memory_mb
     asked_job_mb = None if group is None else _asked(group, "asked_memory_mb")
     if peak_mb is None or asked_job_mb is None or group is None or not group.slots:
         return None
-    asked_mb = asked_job_mb / group.slots
+    planned_mb = plan.get("trial_memory_mb")  # the job's has room for the agent, too
+    asked_mb = planned_mb if isinstance(planned_mb, (int, float)) else asked_job_mb / group.slots
     because = f"asked {render_mb(asked_mb)} a trial, the highest peak was {render_mb(peak_mb)}"
     source = str(sources.get("memory_mb", ""))
     want = {"section": "needs", "word": "memory", "value": render_size(_room_mb(peak_mb)), "source": source}
