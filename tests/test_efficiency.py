@@ -14,21 +14,21 @@ import pytest
 from tests.conftest import Project
 from tests.test_index import write
 from windlass.collect.advice import Advice, advise, advise_script, neat_time_s, render_size
-from windlass.collect.efficiency import Efficiency, JobGroup, fold_agent, highest_together, read_attempts
+from windlass.collect.efficiency import Efficiency, JobGroup, fold_agent, read_attempts
 from windlass.collect.submissions import Submission
 from windlass.durations import spell_duration
 from windlass.journal.fold import AgentRecord
 from windlass.paths import StudyPaths
 from windlass.slurm.states import JobState
-from windlass.slurm.used import JobUse, fetch_uses, parse_clock_s, parse_uses
+from windlass.slurm.used import JobUse, fetch_uses, highest_together, parse_clock_s, parse_uses
 from windlass.usage import Usage, VariantUse, whole_cores
 from windlass.view.efficiency import Placed, efficiency_to_json, measure_group, render_efficiency
 
 DATA = Path(__file__).parent / "data" / "slurm"
 
 
-def uses(version: str) -> dict[str, JobUse]:
-    return {use.name: use for use in parse_uses((DATA / version / "sacct-use.txt").read_text())}
+def uses(version: str, file: str = "sacct-use.txt") -> dict[str, JobUse]:
+    return {use.name: use for use in parse_uses((DATA / version / file).read_text())}
 
 
 def test_sacct_of_22_05() -> None:
@@ -38,14 +38,17 @@ def test_sacct_of_22_05() -> None:
     assert (job.id, job.array, job.cpus, job.gpus, job.gpu_type) == (2, "2", 4.0, 1.0, "v100l")
     assert (job.elapsed_s, job.asked_s, job.cpu_s) == (20.0, 300.0, 10.078)
     assert job.asked_memory_mb == 1024.0 and job.memory_mb == pytest.approx(165116 / 1024)
-    assert found["7"].memory_mb == pytest.approx(10772 / 1024)  # the batch step's, which is more than the other's
+    assert not job.memory_at_most
+    assert found["7"].memory_mb == pytest.approx((10772 + 1656) / 1024)  # the batch step's and the other's
+    assert found["7"].memory_at_most and found["7"].task_mb == pytest.approx(10772 / 1024)
 
 
 def test_newer_and_older_forms() -> None:
     found = uses("hand-made")
     large = found["501"]
     assert (large.job_name, large.gpus, large.gpu_type) == ("train|v2", 8.0, "h100")
-    assert (large.cpu_s, large.memory_mb, large.asked_memory_mb) == (96_000.0, 20_480.0, 65_536.0)
+    assert (large.cpu_s, large.asked_memory_mb, large.nodes) == (96_000.0, 65_536.0, 2.0)
+    assert (large.memory_mb, large.node_mb, large.task_mb) == (8 * 5120.0 + 1536.0, 7 * 5120.0 + 1536.0, 5120.0)
     assert (large.gpu_mb, large.gpu_percent) == (30_720.0, 61.0)
     assert (found["502"].asked_memory_mb, found["502"].memory_mb) == (4096.0, 900.0)
     assert (found["503"].asked_memory_mb, found["503"].asked_s) == (4096.0, None)  # a GB for each of four cores
@@ -176,12 +179,75 @@ def test_a_gpu_is_as_busy_as_all_its_trials_make_it() -> None:
 
 
 def test_lines_for_a_script_that_is_none_of_ours() -> None:
-    changes = [advice.change for advice in advise(Efficiency((JobGroup("2", tuple(uses("22.05.8").values())),)))]
+    found = Efficiency((JobGroup("2", tuple(uses("22.05.8").values())),))
+    changes = [advice.change for advice in advise(found, {"mem": "2G", "cpus-per-task": "8"})]
     assert changes == ["#SBATCH --mem=300M", "#SBATCH --cpus-per-task=2", "#SBATCH --time=0-00:01:00"]
+    assert [advice.change for advice in advise(found)] == ["", "", changes[2]], "nobody knows how they asked"
+
+
+def said_of(name: str, **written: str) -> list[str]:
+    """What is said of the memory and the cores of a recorded job: the line, or the words."""
+    group = JobGroup(name, (uses("22.05.8", "sacct-steps.txt")[name],))
+    advices = advise_script(group, {word.replace("_", "-"): value for word, value in written.items()})
+    return [advice.change or advice.because for advice in advices if advice.option != "time"]
+
+
+def test_tasks_and_steps_side_by_side_add_up() -> None:
+    found = uses("22.05.8", "sacct-steps.txt")
+    assert found["1"].memory_mb == pytest.approx((12420 + 2 * 70052) / 1024)  # the first step had ended
+    assert found["2"].memory_mb == pytest.approx((21684 + 111052 + 111060) / 1024)
+    cores = "asked 2 cores, at most 0.0 were used on average"
+    assert said_of("1", ntasks="2", mem="400M") == ["#SBATCH --mem=200M", cores]
+    assert said_of("2", ntasks="2", mem="500M") == [cores], "its steps ask for 400 MB"
+    text = render_efficiency(Efficiency((group_of(found["1"]),)), [])
+    assert "memory is at most so much" in text
+    assert "at most" not in render_efficiency(Efficiency((group_of(found["5"]),)), [])
+
+
+def test_memory_is_asked_for_each_node() -> None:
+    twice = uses("22.05.8", "sacct-steps.txt")["3"]
+    assert twice.memory_mb == pytest.approx((12384 + 2 * 428556) / 1024)
+    assert twice.node_mb == pytest.approx((12384 + 428556) / 1024)
+    assert said_of("3", nodes="2", ntasks_per_node="1", mem="500M") == []
+    roomy = dataclasses.replace(twice, asked_memory_mb=4000.0)
+    (advice, _) = advise_script(group_of(roomy), {"mem": "2000M"})
+    assert advice.change == "#SBATCH --mem=600M"
+    assert advice.because == "asked 1.95 GB a node, the highest peak was at most 431 MB"
+
+
+def test_lines_are_said_only_in_the_scripts_own_form() -> None:
+    memory = "asked 0.977 GB, the highest peak was 5 MB"
+    cores = "asked 2 cores, at most 0.0 were used on average"
+    less_cores = "#SBATCH --cpus-per-task=1"
+    assert said_of("4", ntasks="1", cpus_per_task="2", mem_per_cpu="500M") == [memory, less_cores]
+    assert said_of("4", cpus_per_task="2", mem_per_gpu="1000M") == [memory, less_cores]
+    assert said_of("5", ntasks="2", mem="500M") == ["#SBATCH --mem=100M", cores]
+    assert said_of("5", ntasks="2", cpus_per_task="1", mem="500M") == ["#SBATCH --mem=100M", cores]
+
+
+def test_fewer_cores_must_not_take_the_memory_away() -> None:
+    used = job(cpus=4.0, cpu_s=90.0, elapsed_s=100.0, asked_memory_mb=2000.0, memory_mb=900.0, node_mb=900.0)
+    four = {"cpus-per-task": "4"}
+    lines = [advise_script(group_of(used), four | more)[-1].option for more in ({"mem-per-cpu": "500M"}, {})]
+    assert lines == ["", ""], "500 MB would be left"
+    assert advise_script(group_of(used), four | {"mem": "2000M"})[-1].option == "cpus-per-task"
+
+
+def test_more_memory_goes_by_what_was_surely_used() -> None:
+    uneven = job(asked_memory_mb=1000.0, memory_mb=8000.0, node_mb=8000.0, task_mb=500.0)  # eight tasks, one is large
+    assert advise_script(group_of(uneven), {"mem": "1000M"}) == []
+    full = dataclasses.replace(uneven, task_mb=990.0)
+    assert [one.change for one in advise_script(group_of(full), {"mem": "1000M"})] == ["#SBATCH --mem=1200M"]
+
+
+def test_steps_keep_the_memory_they_ask_for() -> None:
+    few = job(asked_memory_mb=4000.0, memory_mb=200.0, node_mb=200.0, task_mb=200.0, steps_mb=800.0)
+    (advice,) = advise_script(group_of(few), {"mem": "4000M"})
+    assert advice.change == "#SBATCH --mem=800M" and advice.because.endswith("was 200 MB, steps ask for 800 MB")
 
 
 def test_a_job_that_was_cut_off_does_not_say_that_less_would_do() -> None:
-    figures: dict[str, Any] = {"elapsed_s": 36.0, "asked_s": 600.0, "memory_mb": 100.0, "asked_memory_mb": 2000.0}
+    figures: dict[str, Any] = {"elapsed_s": 36.0, "asked_s": 600.0, "node_mb": 100.0, "asked_memory_mb": 2000.0}
     cancelled = job(state=JobState.CANCELLED, **figures)
     assert advise_script(group_of(cancelled)) == []
     assert len(advise_script(group_of(cancelled, job(1, **figures)))) == 2
@@ -204,7 +270,10 @@ def test_the_place_stands_before_the_line() -> None:
 
 
 def test_a_study_on_this_machine(project: Project) -> None:
-    project.write("study.yaml", "name: demo\ncommand: ls {x}\nparameters: {x: [/, /tmp, /usr]}\nneeds: {time: 2h, memory: 100MB}\n")
+    project.write(
+        "study.yaml",
+        "name: demo\ncommand: ls {x}\nparameters: {x: [/, /tmp, /usr]}\nneeds: {time: 2h, memory: 100MB}\n",
+    )
     assert "there is no study here yet" in project.run("efficiency", code=2).stderr
     project.run("run", "study.yaml", "--on", "local")
     assert json.loads((project.study_folder() / "plan.json").read_text())["trial_memory_mb"] == 100

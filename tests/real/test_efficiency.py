@@ -22,6 +22,11 @@ _SCRIPT = """#!/bin/bash
 #SBATCH --output=got.txt
 exec python3 burn.py
 """
+_STEPS = """#!/bin/bash
+#SBATCH --ntasks=2
+#SBATCH --time=5
+srun --ntasks=2 python3 -c 'import time; kept = bytearray(100 << 20); time.sleep(11)'
+"""
 
 
 def test_a_job_of_others_and_a_study_at_once(cluster_project: Project, slurm: Cluster) -> None:
@@ -56,6 +61,21 @@ def test_a_job_of_others_and_a_study_at_once(cluster_project: Project, slurm: Cl
     assert changes["needs: {memory: 200MB}"] == 6 and changes["needs: {cpus: 1}"] == 5
     number = ours["groups"][0]["name"]
     assert project.json("efficiency", number, "--json")["study"] == "waste"
+
+
+def test_tasks_side_by_side_are_one_jobs_memory(cluster_project: Project, slurm: Cluster) -> None:
+    project = cluster_project
+    script = project.write("steps.sh", _STEPS)
+    jobs = [
+        slurm.run("sbatch", "--parsable", f"--chdir={project.folder}", words, str(script)).strip()
+        for words in ("--mem=1G", "--mem-per-cpu=500M")
+    ]
+    wait_for(lambda: slurm.run("sacct", "-nXP", "-j", ",".join(jobs), "-o", "State").split() == ["COMPLETED"] * 2)
+    said, by_cores = (project.json("efficiency", job, "--json") for job in jobs)
+    assert said["groups"][0]["memory_at_most"] and 200 < said["groups"][0]["memory_mb"]["most"] < 333
+    lines = {str(advice["change"]).partition("=")[0]: advice["line"] for advice in said["advice"]}
+    assert lines == {"#SBATCH --mem": None, "None": None, "#SBATCH --time": 3}, "each task has one core"
+    assert not any("--mem" in str(advice["change"]) for advice in by_cores["advice"]), "said by cores"
 
 
 def test_where_nobody_keeps_accounts(cluster_project: Project) -> None:

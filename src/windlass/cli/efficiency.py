@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import click
 
@@ -17,12 +18,20 @@ from windlass.collect.jobs import parse_job
 from windlass.errors import InputError
 from windlass.plan.place import find_line
 from windlass.slurm.ask import ask
-from windlass.slurm.directives import parse_script
+from windlass.slurm.directives import Option, parse_script, parse_words
 from windlass.slurm.used import fetch_submit_line
 from windlass.view.efficiency import Placed, efficiency_to_json, render_efficiency
 from windlass.view.table import terminal_width
 
 _WORDS = 40  # of a command line that are looked at
+
+
+@dataclass(frozen=True)
+class _Script:
+    """A batch script and what it was submitted with. Options of the command line, which win, have no line."""
+
+    path: str
+    options: Mapping[str, Option]
 
 
 @click.command()
@@ -36,7 +45,9 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
     it belongs to; jobs that Windlass did not start are looked up in Slurm's accounting.
     """
     found = _find(study, folder)
-    advices = [_place(found, advice) for advice in advise(found)]
+    script = None if found.study else _find_script(found.groups[0].jobs[0].name)
+    written = None if script is None else {name: option.value or "" for name, option in script.options.items()}
+    advices = [_place(found, advice, script) for advice in advise(found, written)]
     if as_json:
         print(json.dumps(efficiency_to_json(found, advices), indent=2, default=str))
     else:
@@ -53,10 +64,11 @@ def _find(name: str | None, folder: str | None) -> Efficiency:
     return read_efficiency(paths, job)
 
 
-def _place(found: Efficiency, advice: Advice) -> Placed:
+def _place(found: Efficiency, advice: Advice, script: _Script | None) -> Placed:
     """Where the line stands that is to be changed."""
-    if advice.option:
-        return _place_in_script(found.groups[0].jobs[0].name, advice)
+    if script is not None:
+        option = script.options.get(advice.option)
+        return Placed(advice, os.path.relpath(script.path), option.line) if option and option.line else Placed(advice)
     source = str((found.plan or {}).get("source") or "")
     if not advice.word or advice.source != "study" or not source:
         return Placed(advice)
@@ -64,24 +76,30 @@ def _place(found: Efficiency, advice: Advice) -> Placed:
     return Placed(advice, os.path.relpath(source), find_line(text, advice.section, advice.word) if text else 0)
 
 
-def _place_in_script(job: str, advice: Advice) -> Placed:
-    """In the script that the job was submitted with, if it is still there and says so itself."""
+def _find_script(job: str) -> _Script | None:
+    """The script that the job was submitted with, if it is still there and of one part."""
     folder, line = fetch_submit_line(job, ask)
-    for path in _candidates(folder, line.split(" ")[1:_WORDS]):
+    words = line.split(" ")[1:_WORDS]
+    for first, path in _candidates(folder, words):
         text = _read(path)
-        for option in parse_script(text).options if text.startswith("#!") else ():
-            if option.name == advice.option:
-                return Placed(advice, os.path.relpath(path), option.line)
-    return Placed(advice)
+        if text.startswith("#!"):
+            script = parse_script(text)
+            options = [*script.options, *parse_words(words[:first], 0)]
+            found = {option.name: option for option in options if isinstance(option, Option)}
+            return _Script(path, found) if script.parts == 1 else None
+    return None
 
 
-def _candidates(folder: str, words: list[str]) -> Iterator[str]:
-    """What may be the script of a command line whose quotes are lost: any words of it that together name a file."""
+def _candidates(folder: str, words: list[str]) -> Iterator[tuple[int, str]]:
+    """What may be the script of a command line whose quotes are lost: any words of it that together name a file.
+
+    Each with the number of words before it.
+    """
     for first, word in enumerate(words):
         for stop in range(first + 1, len(words) + 1):
             path = os.path.join(folder, " ".join(words[first:stop]))
             if not word.startswith("-") and os.path.isfile(path):
-                yield path
+                yield first, path
 
 
 def _read(path: str) -> str:

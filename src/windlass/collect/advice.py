@@ -21,6 +21,7 @@ _MEMORY_ROOM = 1.2
 _TIME_ROOM = 1.3
 _IDLE_PERCENT = 50.0
 _SHORTEST_S = 10.0  # of a job that tells how many cores it uses
+_MEMORY_SHARES = frozenset({"mem-per-cpu", "mem-per-gpu"})  # which sbatch refuses beside --mem
 _SAID = ("study", "command line")  # where the user said something himself
 
 
@@ -48,10 +49,10 @@ class Advice:
         return f"{self.section}: {{{self.word}: {self.value}}}"
 
 
-def advise(found: Efficiency) -> list[Advice]:
-    """What to change: in the study, or in the script of jobs that are none of ours."""
+def advise(found: Efficiency, written: Mapping[str, str] | None = None) -> list[Advice]:
+    """What to change: in the study, or in the script of jobs that are none of ours, whose options are `written`."""
     if not found.study:
-        return [advice for group in found.groups for advice in advise_script(group)]
+        return [advice for group in found.groups for advice in advise_script(group, written)]
     if found.usage is None or not found.usage.done:
         return []
     plan = found.plan or {}
@@ -131,32 +132,43 @@ def _advise_gpu(usage: Usage, group: JobGroup | None) -> Advice | None:
 # -- jobs that are none of ours
 
 
-def advise_script(group: JobGroup) -> list[Advice]:
-    """Lines of a batch script, from all jobs of it that have ended.
+def advise_script(group: JobGroup, written: Mapping[str, str] | None = None) -> list[Advice]:
+    """Lines of a batch script, from all jobs of it that have ended; words alone where a line might be wrong.
 
-    What was cut off says when it was too little, never that less would do.
+    What was cut off says when it was too little, never that less would do. `written`: the options they were submitted
+    with; None: not known.
     """
     jobs = [job for job in group.jobs if job.state in ENDED]
-    advices = [_script_memory(jobs), _script_cpus(jobs), _script_time(jobs)]
+    advices = [_script_memory(jobs, written), _script_cpus(jobs, written), _script_time(jobs)]
     states = {job.state for job in jobs}
     if JobState.OUT_OF_MEMORY in states and advices[0] is not None and advices[0].what == LESS:
         advices[0] = None  # what was sampled before it was killed is not the peak
     return [advice for advice in advices if advice and (JobState.DONE in states or advice.what != LESS)]
 
 
-def _script_memory(jobs: Sequence[JobUse]) -> Advice | None:
-    peaks = [job.memory_mb for job in jobs if job.memory_mb is not None]
-    asked_mb = max((job.asked_memory_mb or 0.0 for job in jobs), default=0.0)
-    if not peaks or not asked_mb:
+def _script_memory(jobs: Sequence[JobUse], written: Mapping[str, str] | None) -> Advice | None:
+    """Of one node, as --mem says it. Less goes by the most that may have been used, more by what surely was."""
+    asked_mb, most_mb = _asked_node_mb(jobs), _most_node_mb(jobs)
+    sure_mb = max((job.task_mb or 0.0 for job in jobs), default=0.0)
+    steps_mb = max((job.steps_mb or 0.0 for job in jobs), default=0.0)
+    if not most_mb or not asked_mb:
         return None
-    because = f"asked {render_mb(asked_mb)}, the highest peak was {render_mb(max(peaks))}"
-    value = render_size(_room_mb(max(peaks))).removesuffix("B")
+    least_mb = max(_room_mb(most_mb), math.ceil(steps_mb))
+    less = least_mb < _WORTH * asked_mb
+    peak_mb, wanted_mb = (most_mb, least_mb) if less else (sure_mb, _room_mb(sure_mb))
+    a_node = " a node" if any(job.nodes > 1 for job in jobs) else ""
+    at_most = "at most " if peak_mb > sure_mb else ""
+    because = f"asked {render_mb(asked_mb)}{a_node}, the highest peak was {at_most}{render_mb(peak_mb)}"
+    if wanted_mb > _room_mb(peak_mb):
+        because += f", steps ask for {render_mb(steps_mb)}"
+    value = render_size(wanted_mb).removesuffix("B")
     if "." in value:  # which sbatch does not take
-        value = f"{_room_mb(max(peaks))}M"
-    return _script_advice(_room_mb(max(peaks)), max(peaks), asked_mb, because, "mem", value)
+        value = f"{wanted_mb}M"
+    fits = written is not None and not _MEMORY_SHARES & written.keys()
+    return _script_advice(least_mb, sure_mb, asked_mb, because, "mem" if fits else "", value)
 
 
-def _script_cpus(jobs: Sequence[JobUse]) -> Advice | None:
+def _script_cpus(jobs: Sequence[JobUse], written: Mapping[str, str] | None) -> Advice | None:
     used = [
         job.cpu_s / job.elapsed_s
         for job in jobs
@@ -167,7 +179,26 @@ def _script_cpus(jobs: Sequence[JobUse]) -> Advice | None:
         return None
     wanted = whole_cores(max(used))
     because = f"asked {asked:g} cores, at most {max(used):.1f} were used on average"
-    return _script_advice(wanted, 0.0, asked, because, "cpus-per-task", str(wanted))
+    said = (written or {}).get("cpus-per-task", "")
+    one_task = said.isdecimal() and wanted < int(said) and asked < 2 * int(said)
+    fits = one_task and _keeps_memory(jobs, wanted / asked, written or {})
+    return _script_advice(wanted, 0.0, asked, because, "cpus-per-task" if fits else "", str(wanted))
+
+
+def _keeps_memory(jobs: Sequence[JobUse], share: float, written: Mapping[str, str]) -> bool:
+    """Whether the memory suffices with this share of the cores: what no option says may go by them, too."""
+    if "mem-per-cpu" not in written and ("mem" in written or "mem-per-gpu" in written):
+        return True
+    asked_mb, most_mb = _asked_node_mb(jobs), _most_node_mb(jobs)
+    return not asked_mb or (bool(most_mb) and _room_mb(most_mb) <= asked_mb * share)
+
+
+def _asked_node_mb(jobs: Sequence[JobUse]) -> float:
+    return max(((job.asked_memory_mb or 0.0) / job.nodes for job in jobs), default=0.0)
+
+
+def _most_node_mb(jobs: Sequence[JobUse]) -> float:
+    return max((job.node_mb or 0.0 for job in jobs), default=0.0)
 
 
 def _script_time(jobs: Sequence[JobUse]) -> Advice | None:
@@ -181,6 +212,7 @@ def _script_time(jobs: Sequence[JobUse]) -> Advice | None:
 
 
 def _script_advice(wanted: float, used: float, asked: float, because: str, option: str, value: str) -> Advice | None:
+    """Without an option, words alone."""
     if wanted < _WORTH * asked:
         return Advice(LESS, because, option=option, value=value)
     if used > _NEARLY_ALL * asked:

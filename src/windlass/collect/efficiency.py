@@ -16,7 +16,7 @@ from windlass.journal.read import JournalReader
 from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
 from windlass.slurm.states import JobState
-from windlass.slurm.used import JobUse, fetch_uses
+from windlass.slurm.used import JobUse, fetch_uses, highest_together
 from windlass.usage import Usage
 
 LOCAL = "this machine"
@@ -143,10 +143,12 @@ def _merged(use: JobUse, accounted: JobUse | None) -> JobUse:
     """The journal's figures with accounting's: that counts what is no trial, too, but sees nothing of the GPU's."""
     if accounted is None:
         return use
+    known_mb = use.memory_mb or 0.0
     return replace(
         accounted,
         cpu_s=_most(use.cpu_s, accounted.cpu_s),
         memory_mb=_most(use.memory_mb, accounted.memory_mb),
+        task_mb=accounted.task_mb if (accounted.memory_mb or 0.0) > known_mb else None,
         gpu_mb=_first(use.gpu_mb, accounted.gpu_mb),
         gpu_percent=_first(use.gpu_percent, accounted.gpu_percent),
         asked_s=_first(accounted.asked_s, use.asked_s),
@@ -192,18 +194,6 @@ def fold_agent(agent: AgentRecord, attempts: Sequence[_Attempt], submission: Sub
         gpu_mb=_gpu_mb(attempts, gpus),
         gpu_percent=_gpu_percent(attempts, gpus, elapsed_s),
     )
-
-
-def highest_together(pieces: Iterable[tuple[float, float, float]]) -> float | None:
-    """The highest sum at any time of pieces of (start, duration, amount); None where there are none."""
-    changes = [change for start, lasted, much in pieces for change in ((start, much), (start + lasted, -much))]
-    if not changes:
-        return None
-    now = highest = 0.0
-    for _, much in sorted(changes):  # at the same moment what ends goes before what begins
-        now += much
-        highest = max(highest, now)
-    return highest
 
 
 def _gpu_mb(attempts: Sequence[_Attempt], gpus: float | None) -> float | None:

@@ -122,6 +122,7 @@ def _group_to_json(group: JobGroup) -> dict[str, Any]:
         "jobs": len(group.jobs),
         "running": sum(job.state not in ENDED for job in group.jobs),
         "slots": group.slots or None,
+        "memory_at_most": any(job.memory_at_most for job in group.jobs),
         **{
             line.resource.key: {
                 "asked": line.asked,
@@ -161,6 +162,8 @@ def render_efficiency(found: Efficiency, advices: Sequence[Placed], width: int |
         return "\n".join([*lines, "  nothing has been executed yet", ""])
     text = render_table([row for group in found.groups for row in _rows(group)], width=width)
     tail = [_render_trials(found)] if found.usage is not None else []
+    if any(job.memory_at_most for group in found.groups for job in group.jobs):
+        tail.append("memory is at most so much: Slurm keeps each step's largest task, taken here for all of its tasks")
     tail += [_render_advice(placed) for placed in advices]
     if not found.study and any(job.gpus and job.gpu_percent is None for group in found.groups for job in group.jobs):
         tail.append("Slurm keeps nothing of the GPU here; `windlass watch JOB` looks at a job that runs")
