@@ -272,16 +272,17 @@ def test_the_place_stands_before_the_line() -> None:
 def test_a_study_on_this_machine(project: Project) -> None:
     project.write(
         "study.yaml",
-        "name: demo\ncommand: ls {x}\nparameters: {x: [/, /tmp, /usr]}\nneeds: {time: 2h, memory: 100MB}\n",
+        "name: demo\ncommand: ls {x}\nparameters: {x: [/, /tmp, /usr]}\nneeds: {time: 2h, memory: 800MB}\n",
     )
     assert "there is no study here yet" in project.run("efficiency", code=2).stderr
     project.run("run", "study.yaml", "--on", "local")
-    assert json.loads((project.study_folder() / "plan.json").read_text())["trial_memory_mb"] == 100
+    assert json.loads((project.study_folder() / "plan.json").read_text())["trial_memory_mb"] == 800
     said = project.json("efficiency", "--json")
     assert [(group["name"], group["jobs"]) for group in said["groups"]] == [("this machine", 1)]
     assert said["accounting"] is None and said["trials"]["done"] == 3
     text = project.run("efficiency").stdout
     assert re.search(r"study\.yaml:4: ask for less: `needs: \{time: 1m\}` \(asked 2h a trial", text), text
+    assert re.search(r"study\.yaml:4: ask for less: `needs: \{memory: 100MB\}` \(asked 800 MB a trial", text), text
 
 
 def test_a_look_at_what_is_done(project: Project) -> None:

@@ -71,12 +71,11 @@ def advise(found: Efficiency, written: Mapping[str, str] | None = None) -> list[
 def _advise_memory(
     usage: Usage, sources: Mapping[str, Any], plan: Mapping[str, Any], group: JobGroup | None
 ) -> Advice | None:
-    peak_mb = usage.overall.memory_mb
-    asked_job_mb = None if group is None else _asked(group, "asked_memory_mb")
-    if peak_mb is None or asked_job_mb is None or group is None or not group.slots:
+    peak_mb, asked_mb = usage.overall.memory_mb, plan.get("trial_memory_mb")
+    if not isinstance(asked_mb, (int, float)) and group is not None and group.slots:
+        asked_mb = (_asked(group, "asked_memory_mb") or 0.0) / group.slots  # with room for the agent
+    if peak_mb is None or not asked_mb:
         return None
-    planned_mb = plan.get("trial_memory_mb")  # the job's has room for the agent, too
-    asked_mb = planned_mb if isinstance(planned_mb, (int, float)) else asked_job_mb / group.slots
     because = f"asked {render_mb(asked_mb)} a trial, the highest peak was {render_mb(peak_mb)}"
     source = str(sources.get("memory_mb", ""))
     want = {"section": "needs", "word": "memory", "value": render_size(_room_mb(peak_mb)), "source": source}
