@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "measured",
         "model",
         "paths",
+        "search",
         "secrets",
         "site",
         "slurm",

@@ -17,7 +17,20 @@ from windlass.flow import make_plan, make_slurm_plan
 from windlass.measure.digest import study_digest
 from windlass.measure.start import measured_path
 from windlass.measured import Choice, MeasuredDevice, Measurement, Mode, Probe, Round
-from windlass.model import Budget, Checkpoint, Needs, Parameter, Plan, Request, Setting, Space, Stage, Study
+from windlass.model import (
+    Budget,
+    Checkpoint,
+    Distribution,
+    Needs,
+    Parameter,
+    Plan,
+    ProgressSpec,
+    Request,
+    Setting,
+    Space,
+    Stage,
+    Study,
+)  # fmt: skip
 from windlass.paths import StudyPaths
 from windlass.plan.evidence import Budgets, Evidence, find_budgets, find_evidence, largest_mix_mb
 from windlass.plan.local import plan_local
@@ -321,7 +334,7 @@ def two_variants() -> tuple[Study, Measurement]:
         probe(2048.0, settings={"algo": "dqn"}, memory_mb=1000.0),
         probe(5 * 1024.0, settings={"algo": "ppo"}, memory_mb=3000.0),
     )
-    return study(("algo",)), measurement(*probes)
+    return study(("algo",)), measurement(*probes, variants=("algo",))
 
 
 def test_variants_have_budgets_of_their_own() -> None:
@@ -362,6 +375,48 @@ def test_real_trials_of_one_variant() -> None:
     assert by_variant == {("dqn",): 1200, ("ppo",): 4800}, "a peak that was seen stays"
 
 
+def test_variants_by_another_name_than_measured_share_the_largest_budget() -> None:
+    of, measured = two_variants()
+    found = evidence({}, dataclasses.replace(measured, variants=("size",)), of=of)
+    assert find_budgets(found, None) == Budgets((), Budget((), 6144, 3600))
+    assert found.warnings == (
+        "measured with `variants: [size]`: all trials are given what the largest one took; "
+        "`windlass measure` finds out what trials need now",
+    )
+    assert "measured without variants" in evidence({}, dataclasses.replace(measured, variants=()), of=of).warnings[0]
+    finer = evidence({}, dataclasses.replace(measured, variants=("size", "algo")), of=of)
+    assert len(finer.peaks) == 2 and not finer.warnings, "the largest of each was measured"
+
+
+def test_variants_that_were_not_measured_are_named() -> None:
+    of, measured = two_variants()
+    assert not evidence({}, measured, of=of).warnings
+    five = Parameter("algo", ("dqn", "ppo", "a", "b", "c", "d", "e"))
+    wider = dataclasses.replace(of, space=Space(parameters=(five,)))
+    found = evidence({}, measured, of=wider)
+    assert found.warnings[0].startswith("not measured: algo=a, algo=b, algo=c and 2 more, given what the largest one took")
+    assert len(found.peaks) == 2 and find_budgets(found, None).other == Budget((), 6144, 3600)
+    real = usage(use(9), *(use(5, (name,), memory_mb=900.0) for name in "abcde"))
+    assert not evidence({}, measured, real, wider).warnings, "real trials have shown it"
+    few = usage(use(9), use(1, ("a",), memory_mb=900.0))
+    assert "algo=a" in evidence({}, measured, few, wider).warnings[0], "one is not enough"
+
+
+def test_only_variants_that_there_are() -> None:
+    parameters = (
+        Parameter("algo", ("dqn", "ppo")),
+        Parameter("size", (1, 2), when={"algo": ("ppo",)}),
+        Parameter("lr", tuple(range(100_000))),
+    )
+    space = Space(parameters=parameters, exclude=({"algo": ("ppo",), "size": (2,)},), seeds=(1, 2))
+    of = dataclasses.replace(study(("algo", "size")), space=space)
+    probes = (probe(settings={"algo": "dqn"}), probe(settings={"algo": "ppo", "size": 1}))
+    measured = measurement(*probes, variants=("algo", "size"))
+    assert not evidence({}, measured, of=of).warnings
+    of = dataclasses.replace(of, space=dataclasses.replace(space, exclude=()))
+    assert "not measured: algo=ppo size=2," in evidence({}, measured, of=of).warnings[0]
+
+
 @given(
     st.lists(st.integers(1, 40_000), min_size=1, max_size=4),
     st.sampled_from((8, 12, 24, 80)),
@@ -375,7 +430,7 @@ def test_budgets_never_add_up_to_more_than_there_is(
     of = dataclasses.replace(study(("algo",)), variants=("algo",))
     probes = [probe(peak, settings={"algo": number}) for number, peak in enumerate(peaks)]
     kind = dataclasses.replace(P100, memory_mb=gpu_gb * 1024)
-    measured = measurement(*probes, rounds=(), choice=Choice(best, "plain", ""))
+    measured = measurement(*probes, rounds=(), choice=Choice(best, "plain", ""), variants=("algo",))
     made = plan(
         trials, {**SAID, "headroom": headroom}, measured, of=of, cluster=dataclasses.replace(CLUSTER, gpus=(kind,))
     )
@@ -411,6 +466,74 @@ def test_a_job_holds_its_longest_trial() -> None:
     times = (probe(time_s=(0.0, 1000.0, 0.0)), probe(time_s=(0.0, 6000.0, 0.0)))
     made = plan(1, {**SAID, "agents": 1}, measurement(*times, rounds=rounds((1, 2000.0)), choice=None))
     assert asked(made).time_s == 7800, "the round was of one in between"
+
+
+def stepping(*values: int, steps: str | None = "{n}", **space: Any) -> Study:
+    made = Space(parameters=(Parameter("n", values),), **space)
+    return dataclasses.replace(study(), space=made, progress=ProgressSpec(steps=steps))
+
+
+def measured_steps(n: int = 30) -> Measurement:
+    """Two seconds to begin, a tenth for each step; of four side by side each step takes twice as long."""
+    time_s = 2.0 + 0.1 * n
+    one = probe(settings={"n": n}, time_s=(time_s,) * 3, steps=n, step_s=(0.1,) * 3, startup_s=2.0, ended=True)
+    both = (
+        Round("plain", 1, rate=10.0, startup_s=2.0, trial_s=time_s, trials_per_h=3600 / time_s),
+        Round("plain", 4, rate=20.0, startup_s=2.0, trial_s=2.0 + 0.2 * n, trials_per_h=4 * 3600 / (2.0 + 0.2 * n)),
+    )
+    return measurement(one, rounds=both, choice=Choice(4, "plain", "", slowdown=1.6))
+
+
+def test_the_time_goes_with_the_steps_of_the_study() -> None:
+    same = evidence({}, measured_steps(), of=stepping(30))
+    assert same.time is not None and (same.time.middle_s, same.time.source) == (5.0, same.measured_source)
+    longer = evidence({}, measured_steps(), of=stepping(30, 36000))
+    assert longer.time is not None and not longer.warnings
+    assert (longer.time.middle_s, longer.time.high_s) == pytest.approx((2 + 0.1 * 18015, 3602))
+    assert longer.time.source.endswith("with n=30, by its pace for n=36000")
+    shorter = evidence({}, measured_steps(), of=stepping(10))
+    assert shorter.time is not None and shorter.time.high_s == pytest.approx(3.0)
+    drawn = Space("random", (Parameter("n", distribution=Distribution("int_uniform", {"min": 10, "max": 100})),))
+    ranged = evidence({}, measured_steps(), of=dataclasses.replace(stepping(1), space=drawn))
+    assert ranged.time is not None and (ranged.time.middle_s, ranged.time.high_s) == pytest.approx((7.5, 12.0))
+    rows = evidence({}, measured_steps(), of=stepping(method="list", rows=({"n": 100},)))
+    assert rows.time is not None and rows.time.high_s == pytest.approx(12.0)
+
+
+def test_among_others_only_the_steps_take_longer() -> None:
+    """Not what one of 30 steps took among four, most of which was its start."""
+    made = plan(4, {**SAID, "agents": 1}, measured_steps(), of=stepping(36000))
+    assert (made.slots, made.estimate_s) == (4, pytest.approx(2 * 3602))
+    assert "for n=36000: 1h2s a trial, 2 times as long among 4" in asked(made).because["time_s"]
+    assert plan(4, {**SAID, "agents": 1}, measured_steps(), of=stepping(30)).estimate_s == pytest.approx(1.6 * 5)
+
+
+def test_values_that_were_measured_and_are_gone() -> None:
+    gone = "measured with n=30, which the study does not have any more; `windlass measure` finds out what"
+    found = evidence({}, measured_steps(), of=stepping(36000, steps=None))
+    assert found.time is not None and found.time.high_s == 5.0
+    assert len(found.warnings) == 1 and found.warnings[0].startswith(gone)
+    beyond = evidence({}, measured_steps(), of=stepping(30, 36000, steps=None))
+    assert beyond.warnings[0].startswith("not measured: n=36000, only less than that")
+    assert not evidence({}, measured_steps(), of=stepping(10, 30, steps=None)).warnings
+    pace = dataclasses.replace(measured_steps().probes[0], step_s=None)
+    assert evidence({}, measurement(pace), of=stepping(36000)).warnings[0].startswith(gone), "its pace is not known"
+
+
+@pytest.mark.parametrize(
+    "kind,numbers,warned",
+    [
+        ("uniform", {"min": 1.0, "max": 30.0}, False),
+        ("uniform", {"min": 31.0, "max": 90.0}, True),
+        ("q_uniform", {"min": 31.0, "max": 90.0, "q": 5}, False),  # rounded
+        ("log_uniform", {"min": -9.0, "max": -1.0}, False),  # exponents
+        ("normal", {"mu": 0.0, "sigma": 1.0}, False),
+    ],
+)
+def test_values_outside_of_what_is_drawn(kind: str, numbers: dict[str, float], warned: bool) -> None:
+    drawn = Space("random", (Parameter("n", distribution=Distribution(kind, numbers)),))
+    of = dataclasses.replace(study(), space=drawn)
+    assert bool(evidence({}, measured_steps(), of=of).warnings) == warned
 
 
 def test_the_time_of_real_trials_was_that_in_their_company() -> None:

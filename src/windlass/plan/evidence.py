@@ -14,6 +14,13 @@ from typing import Any
 
 from windlass.measured import Measurement, Probe
 from windlass.model import Budget, Setting, Study
+from windlass.plan.changed import (
+    Lengths,
+    find_lengths,
+    has_other_variants,
+    warn_of_changes,
+    without_whole_trials,
+)
 from windlass.spec.units import add_headroom
 from windlass.usage import Usage, VariantUse, whole_cores
 
@@ -90,14 +97,19 @@ def find_evidence(
     source = render_source(measured) if measured is not None else ""
     enough = usage if usage is not None and usage.is_evidence else None
     peaks = _find_peaks(study.variants, measured, usage, source)
+    most = Peak((), _highest(peak.gpu_mb for peak in peaks), _highest(peak.memory_mb for peak in peaks))
+    lengths = find_lengths(study, measured) if measured is not None else None
     if measured is not None:
-        warnings += _warn_of_growth(measured.probes)
+        seen = [peak.variant for peak in peaks]
+        warnings += [*_warn_of_growth(measured.probes), *warn_of_changes(study, measured, lengths, seen)]
+        if has_other_variants(study, measured):
+            peaks = ()
     return Evidence(
         settings={**settings, "cpus": _find_cores(settings["cpus"], measured, enough, source)},
         peaks=peaks,
-        most=Peak((), _highest(peak.gpu_mb for peak in peaks), _highest(peak.memory_mb for peak in peaks)),
-        time=_find_time(settings, measured, enough, source),
-        measured=measured,
+        most=most,
+        time=_find_time(settings, measured, enough, source, lengths),
+        measured=without_whole_trials(measured) if measured is not None and lengths is not None else measured,
         measured_source=source,
         warnings=tuple(warnings),
     )
@@ -126,7 +138,11 @@ def _find_cores(said: Setting, measured: Measurement | None, usage: Usage | None
 
 
 def _find_time(
-    settings: Mapping[str, Setting], measured: Measurement | None, usage: Usage | None, source: str
+    settings: Mapping[str, Setting],
+    measured: Measurement | None,
+    usage: Usage | None,
+    source: str,
+    lengths: Lengths | None,
 ) -> TrialTime | None:
     said = settings["time_s"]
     if said.value is not None and said.source in DECLARED:
@@ -136,7 +152,12 @@ def _find_time(
         # With the safety on top, also the longest one would have had the time it took.
         high_s = max(ninetieth_s, longest_s / settings["safety"].value)
         return TrialTime(median_s, high_s, _render_real(usage), max(1, usage.k or 1))
-    times = [probe.time_s[1] for probe in (measured.probes if measured is not None else ()) if probe.time_s]
+    probes = measured.probes if measured is not None else ()
+    if lengths is not None:
+        scaled = [found for probe in probes if (found := lengths.times_s(probe))]
+        middle_s = sum(one_s for one_s, _ in scaled) / len(scaled)
+        return TrialTime(middle_s, max(high_s for _, high_s in scaled), f"{source} {lengths}")
+    times = [probe.time_s[1] for probe in probes if probe.time_s]
     return TrialTime(sum(times) / len(times), max(times), source) if times else None
 
 
@@ -159,7 +180,8 @@ def _find_peaks(
         if usage is not None and real is not None:
             gpu = _raise_to_real(real, _figure(real.gpu_mb, _render_real(usage)), gpu)
             memory = _raise_to_real(real, _figure(real.memory_mb, _render_real(usage)), memory)
-        found.append(Peak(variant, gpu, memory))
+        if gpu is not None or memory is not None:
+            found.append(Peak(variant, gpu, memory))
     return tuple(found)
 
 
