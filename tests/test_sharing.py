@@ -262,6 +262,15 @@ def test_gpu_memory_that_runs_out_for_one_alone(bench: Bench) -> None:
     assert bench.learned() == {}
 
 
+def test_without_a_gpu_its_memory_is_no_matter_of_company(project: Project) -> None:
+    project.write("trial.py", "import sys\nsys.exit('CUDA out of memory')")
+    project.write("study.yaml", f"command: {sys.executable} trial.py {{n}}\nparameters: {{n: [0, 1, 2, 3]}}\n")
+    project.run("run", "--gpus", "0", "--slots", "2", code=1)
+    (path,) = (project.study_folder() / "journal").glob("*.jsonl")
+    ends = [event for event in JournalReader(str(path)).read() if event["e"] == "end"]
+    assert [(end["cause"], end.get("note")) for end in ends] == [("gpu out of memory", None)] * 4
+
+
 def test_memory_that_runs_out_for_one_alone(bench: Bench) -> None:
     bench.prepare("bytearray(1 << 62)", {"n": [0]}, **gpu(2, job_memory_mb=1000))
     bench.run(code=1)

@@ -205,7 +205,7 @@ class Sharing:
             return cause, False
         if stay.under_mps and cause in (Cause.FAILED, Cause.KILLED, Cause.GPU_MEMORY) and self._is_victim(stay, cause):
             return Cause.NEIGHBOUR, True
-        if cause in (Cause.GPU_MEMORY, Cause.HOST_MEMORY):
+        if cause is Cause.HOST_MEMORY or (cause is Cause.GPU_MEMORY and attempt.slot.gpus):
             return cause, self._after_memory(stay, cause)
         return cause, False
 

@@ -23,7 +23,7 @@ from windlass.agent.nvml import Device, NvmlError
 from windlass.agent.probing import UNTOUCHED, growing_mb_per_min, render_probe
 from windlass.agent.runner import Runner
 from windlass.knee import LEAST_GAIN, MPS, PLAIN, Point, choose, find_disturbed, next_k
-from windlass.states import Cause
+from windlass.states import OUT_OF_MEMORY, Cause
 
 _VERSION = 1
 _STEADY_S = 4.0  # of steps, before a trial alone has shown how fast it is
@@ -33,7 +33,7 @@ _MOST_LESSONS = 3
 _FAR_BEHIND = 0.8
 _MEMORY_MARGIN = 1.05
 _MB = 1024 * 1024
-_GONE = (Cause.FAILED, Cause.KILLED, Cause.GPU_MEMORY, Cause.HOST_MEMORY)
+_NAMED = 3  # trials that a warning speaks of; of the rest the number
 
 Turn = Iterator[None]
 
@@ -85,6 +85,10 @@ class Survey:
                 return
             if self._over():
                 break
+        if not self._sound():
+            self.failed = f"no trial worked: {self._probes[-1]['cause']}"
+            return
+        self._warn_of_left_out()
         self._look_at_gpu_use()
         if self._ask["curve"] and self._worth_a_curve():
             yield from self._settle_warm_starts()
@@ -131,6 +135,22 @@ class Survey:
         probe.update(shared_files=sorted(files.kinds), shared_mb=round(files.shared_mb, 1))
         self._probes.append(probe)
         yield from self._end(attempt)
+
+    def _sound(self) -> List[Dict[str, Any]]:
+        """Probes that tell what a trial takes: not those of which memory ran out before they had all of it."""
+        return [probe for probe in self._probes if probe["cause"] not in OUT_OF_MEMORY]
+
+    def _warn_of_left_out(self) -> None:
+        """Name the trials that there was no time for: by their variant where nobody of it was measured."""
+        known = [probe["variant"] for probe in self._probes]
+        left = []
+        for trial in self._trials[len(self._probes) : self._ask["probes"]]:
+            new = [trial.settings.get(name) for name in self._ask["variants"]] not in known
+            names = self._ask["variants"] if new else trial.settings
+            left.append(" ".join(f"{name}={trial.settings.get(name)}" for name in names))
+        if left:
+            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+            self._warnings.append(f"the time was up before {', '.join(left[:_NAMED])}{more} could be measured")
 
     def _is_enough(self, attempt: Attempt) -> bool:
         """Whether its usage has levelled out and its pace is known. Short trials are watched to their end."""
@@ -186,7 +206,7 @@ class Survey:
             return False
         if len(self._trials) < 2:
             return False
-        if not any(probe["step_s"] or probe["ended"] for probe in self._probes):
+        if not any(probe["step_s"] or probe["ended"] for probe in self._sound()):
             self._warnings.append(
                 "how many share a device best cannot be told: the trials show no progress and did not end in time; "
                 "windlass.log(step=…), a progress bar or `progress:` in the study would tell"
@@ -217,14 +237,15 @@ class Survey:
         Of variants the one that takes least GPU memory: of larger ones fewer fit in any case, and by their memory.
         """
         names, alone = self._ask["variants"], self._ask["probes"]
-        sizes = {json.dumps(probe["variant"]): probe["gpu_mb"] or 0.0 for probe in reversed(self._probes)}
+        sound = self._sound()
+        sizes = {json.dumps(probe["variant"]): probe["gpu_mb"] or 0.0 for probe in reversed(sound)}
         if self._device is None or len(sizes) < 2 or not all(sizes.values()):
-            return self._trials, alone, self._probes
+            return self._trials, alone, sound
         smallest = min(sizes, key=lambda variant: sizes[variant])
         kind = [trial for trial in self._trials if json.dumps([trial.settings.get(name) for name in names]) == smallest]
         if len(kind) < 2:
-            return self._trials, alone, self._probes
-        probes = [probe for probe in self._probes if json.dumps(probe["variant"]) == smallest]
+            return self._trials, alone, sound
+        probes = [probe for probe in sound if json.dumps(probe["variant"]) == smallest]
         return kind, len(probes), probes
 
     def _curve(self, mode: str, first: int, most: int) -> Turn:
