@@ -52,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "site",
         "slurm",
         "spec",
+        "states",
         "usage",
     },
     "measure": {

@@ -394,12 +394,27 @@ def test_variants_that_were_not_measured_are_named() -> None:
     five = Parameter("algo", ("dqn", "ppo", "a", "b", "c", "d", "e"))
     wider = dataclasses.replace(of, space=Space(parameters=(five,)))
     found = evidence({}, measured, of=wider)
-    assert found.warnings[0].startswith("not measured: algo=a, algo=b, algo=c and 2 more, given what the largest one took")
+    assert found.warnings[0].startswith(
+        "not measured: algo=a, algo=b, algo=c and 2 more, given what the largest one took"
+    )
     assert len(found.peaks) == 2 and find_budgets(found, None).other == Budget((), 6144, 3600)
     real = usage(use(9), *(use(5, (name,), memory_mb=900.0) for name in "abcde"))
     assert not evidence({}, measured, real, wider).warnings, "real trials have shown it"
     few = usage(use(9), use(1, ("a",), memory_mb=900.0))
     assert "algo=a" in evidence({}, measured, few, wider).warnings[0], "one is not enough"
+
+
+def test_one_that_ran_out_of_memory_lowers_nothing() -> None:
+    of, measured = two_variants()
+    small, large = measured.probes
+    fell = dataclasses.replace(large, cause="gpu out of memory", gpu_mb=600.0, memory_mb=6.0, time_s=(1.0, 1.0, 1.0))
+    found = evidence({}, dataclasses.replace(measured, probes=(small, fell)), of=of)
+    assert find_budgets(found, None) == Budgets((), Budget((), 3072, 1200))
+    assert found.time is not None and found.time.middle_s == 2000.0
+    assert found.warnings[0].startswith("not measured: algo=ppo,")
+    fell = dataclasses.replace(fell, gpu_mb=11_000.0)
+    found = evidence({}, dataclasses.replace(measured, probes=(small, fell)), of=of)
+    assert find_budgets(found, None).other.gpu_mb == 12 * 1024, "so much it had, and more"
 
 
 def test_only_variants_that_there_are() -> None:

@@ -188,6 +188,29 @@ class TestWhatGoesWrong:
         assert "the time was up before it could be seen how many share a device best" in done.stdout
         assert len(measured_files(project)) == 1
 
+    def test_what_there_was_no_time_for_is_named(self, project: Project) -> None:
+        project.write("steps.py", STEPS)
+        project.write(
+            "study.yaml",
+            "command: python3 steps.py log {mb} {x}\nparameters: {mb: [1, 2, 3, 4, 10], x: [1, 2]}\nvariants: mb\n",
+        )
+        done = project.run("measure", "--limit", "1s")
+        assert "the time was up before mb=4, mb=3, mb=2 and 2 more could be measured" in done.stdout
+
+    def test_gpu_memory_that_ran_out_is_no_measurement(self, project: Project) -> None:
+        project.write("out.py", "import sys\nsys.exit('torch.OutOfMemoryError: CUDA out of memory')\n")
+        project.write("study.yaml", "command: python3 out.py {x}\nparameters: {x: [1, 2]}\n")
+        done = project.run("measure", code=1)
+        assert "nothing could be measured: trial" in done.stderr
+        assert "ended with exit code 1: gpu out of memory; it printed last:" in done.stderr
+        assert done.stdout == "" and measured_files(project) == []
+
+    def test_gpu_memory_that_ran_out_for_one_of_them(self, project: Project) -> None:
+        project.write("out.py", "import sys\nif sys.argv[1] == '2': sys.exit('CUDA out of memory')\n")
+        project.write("study.yaml", "command: python3 out.py {x}\nparameters: {x: [1, 2]}\nvariants: x\n")
+        assert "x=2: it ended by itself: gpu out of memory" in project.run("measure").stdout
+        assert "not measured: x=2, given what the largest one took" in project.run("plan").stderr
+
     @pytest.mark.parametrize("words", [("--limit", "soon"), ("--trial-limit", "-3")], ids=str)
     def test_a_limit_that_is_none(self, project: Project, words: tuple[str, str]) -> None:
         project.write("study.yaml", "command: sleep {x}\nparameters: {x: [1]}\n")

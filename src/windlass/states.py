@@ -39,6 +39,8 @@ class Cause(str, enum.Enum):
     NEIGHBOUR = "neighbour's fault"  # another trial on its GPU took down the MPS server that both used
 
 
+OUT_OF_MEMORY = (Cause.HOST_MEMORY, Cause.GPU_MEMORY)
+
 STATE_OF: Dict[Cause, State] = {
     Cause.DONE: State.DONE,
     Cause.FAILED: State.FAILED,

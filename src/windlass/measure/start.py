@@ -232,7 +232,8 @@ class _Watch:
             return ""
         number, attempt = self._failed["i"], self._failed["n"]
         code, cause = self._failed.get("code"), self._failed["cause"]
-        how = f"ended with exit code {code}" if code else f"did not work: {cause}"
+        how = f"ended with exit code {code}" if code else "did not work"
+        how += f": {cause}" if not code or cause != Cause.FAILED else ""
         trial = self._trials[number]
         words = " ".join(f"{name}={value}" for name, value in trial.settings.items())
         said = b""

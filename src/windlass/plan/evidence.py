@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.measured import Measurement, Probe
@@ -22,6 +22,7 @@ from windlass.plan.changed import (
     without_whole_trials,
 )
 from windlass.spec.units import add_headroom
+from windlass.states import OUT_OF_MEMORY
 from windlass.usage import Usage, VariantUse, whole_cores
 
 DECLARED = ("command line", "study")
@@ -95,13 +96,18 @@ def find_evidence(
         warnings.append("the study has changed since `windlass measure`; what that found is not used")
         measured = None
     source = render_source(measured) if measured is not None else ""
+    fallen: list[Probe] = []  # they needed more than was seen of them: that lowers nothing
+    if measured is not None:
+        fallen = [probe for probe in measured.probes if probe.cause in OUT_OF_MEMORY]
+        measured = replace(measured, probes=tuple(probe for probe in measured.probes if probe not in fallen))
     enough = usage if usage is not None and usage.is_evidence else None
     peaks = _find_peaks(study.variants, measured, usage, source)
-    most = Peak((), _highest(peak.gpu_mb for peak in peaks), _highest(peak.memory_mb for peak in peaks))
+    seen = [*peaks, *(Peak((), _figure(one.gpu_mb, source), _figure(one.memory_mb, source)) for one in fallen)]
+    most = Peak((), _highest(peak.gpu_mb for peak in seen), _highest(peak.memory_mb for peak in seen))
     lengths = find_lengths(study, measured) if measured is not None else None
     if measured is not None:
-        seen = [peak.variant for peak in peaks]
-        warnings += [*_warn_of_growth(measured.probes), *warn_of_changes(study, measured, lengths, seen)]
+        known = [peak.variant for peak in peaks]
+        warnings += [*_warn_of_growth(measured.probes), *warn_of_changes(study, measured, lengths, known)]
         if has_other_variants(study, measured):
             peaks = ()
     return Evidence(
