@@ -54,6 +54,7 @@ class TestProgress:
             ("{updates}", {}, None),
             ("{updates}", {"updates": True}, None),
             ("{updates}", {"updates": "many"}, None),
+            ("{updates}", {"updates": "inf"}, None),
             (None, {}, None),
         ],
     )
@@ -80,6 +81,18 @@ class TestProgress:
         gauge = AttemptGauge(config(progress={"pattern": None, "steps": 1000}), make_attempt())
         gauge.read(b"step 10/200")
         assert gauge.total == 1000
+
+    @pytest.mark.parametrize(("step", "of"), [(1e-300, 1.0), (1e-320, 1.0), (1e300, 1e308)])
+    def test_steps_that_cannot_be_counted_with(
+        self, config: Callable[..., AgentConfig], step: float, of: float
+    ) -> None:
+        """No rate and no time left come of them, rather than none that JSON could carry."""
+        attempt = make_attempt()
+        gauge = AttemptGauge(config(), attempt)
+        for second in range(1, 20):
+            gauge.tell(attempt.started + second**2, second * step, of)
+        attempt.ended = attempt.started + 400
+        assert json.dumps([gauge.to_json(attempt), gauge.live()], allow_nan=False)
 
 
 class TestRecord:

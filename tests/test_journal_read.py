@@ -19,6 +19,7 @@ from windlass.journal.read import (
     read_header,
     writer_of,
 )
+from windlass.journal.write import encode_event
 
 HEADER = {"e": "agent", "t": 1.0, "v": JOURNAL_VERSION, "id": "a"}
 EVENTS: list[dict[str, Any]] = [
@@ -168,3 +169,12 @@ def test_journals_of_a_folder_are_found_by_name(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.jsonl", "a.reserve", ".clock-1"):
         (folder / name).touch()
     assert [writer_of(path) for path in journal_files(str(folder))] == ["a", "b"]
+
+
+def test_a_figure_that_is_no_number_is_written_as_not_known() -> None:
+    event = {"e": "beat", "live": {"3": {"p": [1.0, float("inf"), float("nan")], "m": ("x", 2)}}, "text": "NaN"}
+    assert json.loads(encode_event(event), parse_constant=pytest.fail) == {
+        "e": "beat",
+        "live": {"3": {"p": [1.0, None, None], "m": ["x", 2]}},
+        "text": "NaN",
+    }

@@ -218,6 +218,36 @@ if __name__ == "__main__":
     assert end["m"]["loss3"] == [199.0, 0.0, 199.0, 200] and end["m"]["nothing"][0] == "nan"
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        "windlass.log(step=12, of=float('inf'), loss=1)",
+        "windlass.log(step=12, loss=1); windlass.log(step=float('nan'), of=5)",
+        "print('step 12/inf', flush=True)",
+        f"print('step 12/{'9' * 400}', flush=True)",
+    ],
+    ids=["endless total", "step that is none", "printed", "too long a number"],
+)
+def test_a_step_that_is_no_number_is_ignored(project: Project, says: str) -> None:
+    """Its agent goes on, and tells in every beat what can be told."""
+    project.write("config/windlass/site.toml", 'lease = "15s"\n')  # a beat every second
+    script(
+        project,
+        f"""
+import glob, time, windlass
+{says}
+def beats():
+    return [line for path in glob.glob(".windlass/*/journal/*.jsonl") for line in open(path) if '"e":"beat"' in line]
+while not any('"p":[12.0,null,null]' in line for line in beats()):
+    time.sleep(0.05)
+""",
+        progress={"pattern": r"step (?P<step>\S+)/(?P<total>\S+)"},
+    )
+    project.run("run")
+    journal = next((project.study_folder() / "journal").glob("*.jsonl")).read_text()
+    assert "NaN" not in journal and "Infinity" not in journal
+
+
 def test_log_outside_a_trial_does_nothing(project: Project) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import windlass; windlass.log(step=1, loss='x')"], env=project.env, check=True

@@ -41,7 +41,7 @@ Numbers that JSON has no word for are written as the strings "nan", "inf" and "-
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Optional
 
 JOURNAL_VERSION = 1
 
@@ -51,6 +51,15 @@ def wire_number(value: float) -> Any:
     if math.isfinite(value):
         return value
     return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def finite_number(value: Any) -> Optional[float]:
+    """A float that can be counted with; None for all else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def unwire_number(value: Any) -> float:

@@ -15,6 +15,7 @@ from windlass.agent.meter import Meter, Sample
 from windlass.agent.nvml import Nvml, NvmlError
 from windlass.agent.peaks import Peaks
 from windlass.agent.progress import Estimate, Progress, Rate
+from windlass.events import finite_number
 
 _FIRST_S = 0.3
 _EVERY_S = 2.0
@@ -45,8 +46,9 @@ class AttemptGauge:
 
     def tell(self, when: float, step: Optional[float], of: Optional[float]) -> None:
         """windlass.log told of a step, at a moment of the monotonic clock."""
-        if step is not None:
-            self.rate.add(when, self.progress.tell(step, of).step)
+        seen = None if step is None else self.progress.tell(step, of)
+        if seen is not None:
+            self.rate.add(when, seen.step)
 
     def take_said(self, said: Dict[str, Any]) -> None:
         try:
@@ -206,10 +208,7 @@ def _steps(said: Any, settings: Dict[str, Any]) -> Optional[float]:
     """Steps in all as the study says them: a number, or the name of a setting in braces."""
     if isinstance(said, str):
         said = settings.get(said.strip("{}"))
-    try:
-        return None if said is None or isinstance(said, bool) else float(said)
-    except (TypeError, ValueError):
-        return None
+    return None if isinstance(said, bool) else finite_number(said)
 
 
 def _rounded(value: float) -> float:

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from windlass.events import wire_number
+from windlass.events import finite_number, wire_number
 from windlass.journal.write import AppendFile
 
 _NUMBER = rb"([-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?))\b"
@@ -70,7 +70,7 @@ class OutputPatterns:
         if not found:
             return found, None
         progress = _BAR.search(line) or _STEP.search(line)
-        return found, float(progress.group(1)) if progress else None
+        return found, finite_number(progress.group(1)) if progress else None
 
 
 class Curve:
@@ -141,8 +141,9 @@ class MessageReader:
                     continue
                 number, attempt, when, step, values, *of = parts
                 numbers = {str(name): float(value) for name, value in values.items()}
-                total = None if not of or of[0] is None else float(of[0])
-                message = (int(number), int(attempt), float(when), step, numbers, total)
-            except (ValueError, TypeError, AttributeError):
+                # A step or a total that is no number can be counted with by nobody.
+                total = finite_number(of[0]) if of else None
+                message = (int(number), int(attempt), float(when), finite_number(step), numbers, total)
+            except (ValueError, TypeError, AttributeError, OverflowError):
                 continue  # not from windlass.log
             self._deliver(message)

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import List, NamedTuple, Optional, Pattern
+
+from windlass.events import finite_number
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|[\x08]+")
 # tqdm: "train:  37%|███▋      | 374/1000 [00:12<00:21, 29.6it/s]"; also with counts such as 1.2k/5.0k, and ASCII bars.
@@ -69,7 +72,7 @@ class Progress:
                 return self._read_drawing(_COLOURS.sub(b"", drawing) if b"\x1b" in drawing else drawing)
         return None
 
-    def tell(self, step: float, total: Optional[float] = None) -> Sighting:
+    def tell(self, step: float, total: Optional[float] = None) -> Optional[Sighting]:
         """A message of the trial itself (windlass.log): from now on output is not searched."""
         self._told = True
         return self._settle(step, total if total is not None else self.total)
@@ -155,9 +158,11 @@ class Progress:
         # Begun anew without saying how often that will be: the end is not known.
         return self._settle(self._before + within.step, None if self._before else within.total)
 
-    def _settle(self, step: float, total: Optional[float]) -> Sighting:
-        self.step, self.total = step, total
-        return Sighting(step, total)
+    def _settle(self, step: float, total: Optional[float]) -> Optional[Sighting]:
+        if not math.isfinite(step):
+            return None
+        self.step, self.total = step, finite_number(total)
+        return Sighting(self.step, self.total)
 
 
 class Estimate(NamedTuple):
@@ -232,12 +237,12 @@ class Rate:
     def per_s(self) -> Optional[float]:
         """Steps a second, lately."""
         step_s = self.step_s()
-        return 1 / step_s.middle if step_s is not None and step_s.middle > 0 else None
+        return finite_number(1 / step_s.middle) if step_s is not None and step_s.middle > 0 else None
 
     def step_s(self) -> Optional[Estimate]:
         """Seconds a step: the average of the later half, and the range that its spread and drift suggest.
 
-        None before two steps were seen at different moments.
+        None before two steps were seen at different moments, and where they are too close to be counted with.
         """
         points = self._steady()
         if len(points) < 2:
@@ -250,12 +255,12 @@ class Rate:
         windows = _windows(later)
         spread = 0.0
         if len(windows) > 1:
-            variance = sum((value - middle) ** 2 for value in windows) / (len(windows) - 1)
+            variance = sum((value - middle) * (value - middle) for value in windows) / (len(windows) - 1)
             spread = 2 * (variance / len(windows)) ** 0.5
         else:
             spread = middle / 2  # two moments say nothing of how steady it is
         spread = max(spread, abs(middle - _slope(points)))
-        return Estimate(max(0.0, middle - spread), middle, middle + spread)
+        return Estimate(max(0.0, middle - spread), middle, middle + spread) if math.isfinite(middle + spread) else None
 
     def remaining_s(self, total: float, now: Optional[float] = None) -> Optional[Estimate]:
         """Time to the step `total`, counted from `now`, or from the last step seen. None while there is no rate."""
@@ -264,7 +269,8 @@ class Rate:
             return None
         passed = max(0.0, now - self._newest.when) if now is not None else 0.0
         left = max(0.0, total - self._newest.step)
-        return Estimate(*(max(0.0, left * value - passed) for value in step_s))
+        estimate = Estimate(*(max(0.0, left * value - passed) for value in step_s))
+        return estimate if math.isfinite(estimate.high) else None
 
     def _steady(self) -> List[_Point]:
         """All points and the newest, without the first stretch, in which kernels are tuned and caches filled."""
@@ -291,7 +297,5 @@ def _number(text: Optional[bytes]) -> Optional[float]:
     if not text:
         return None
     scale = _SCALE.get(text[-1:], 1.0)
-    try:
-        return float(text[:-1] if scale != 1.0 else text) * scale
-    except ValueError:
-        return None
+    number = finite_number(text[:-1] if scale != 1.0 else text)
+    return None if number is None else number * scale

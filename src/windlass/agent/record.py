@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict
 
 from windlass.agent.child import Attempt
+from windlass.journal.write import encode_event
 from windlass.states import Cause
-
-_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
@@ -39,4 +37,4 @@ def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
         more["use"] = use
     if attempt.note:
         more["note"] = attempt.note
-    return f"{line},{_compact(more)[1:]}" if more else line + "}"
+    return f"{line},{encode_event(more)[1:]}" if more else line + "}"

@@ -7,6 +7,8 @@ import json
 import os
 from typing import Any, Dict, List
 
+from windlass.events import finite_number
+
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 RESERVE_BYTES = 64 * 1024
@@ -14,6 +16,22 @@ RESERVE_BYTES = 64 * 1024
 
 class DiskFull(Exception):
     """There is no room left (or no quota) for the study's folder."""
+
+
+def encode_event(event: Dict[str, Any]) -> str:
+    """An event, or a part of one, as the journal has it. A figure that is no number is not known: null."""
+    try:
+        return _encode(event)
+    except ValueError:
+        return _encode(_without_endless(event))
+
+
+def _without_endless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_endless(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_endless(one) for one in value]
+    return finite_number(value) if isinstance(value, float) else value
 
 
 def is_full(error: OSError) -> bool:
@@ -66,7 +84,7 @@ class JournalWriter:
         self._file.sync()
 
     def add(self, event: Dict[str, Any]) -> None:
-        self._pending.append(_encode(event))
+        self._pending.append(encode_event(event))
 
     def add_line(self, line: str) -> None:
         """An event already encoded, for the busiest kinds."""
