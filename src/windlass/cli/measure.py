@@ -20,7 +20,15 @@ from windlass.durations import spell_duration
 from windlass.errors import input_error
 from windlass.flow import check_slurm_plan
 from windlass.measure.spread import Spread, choose_spread
-from windlass.measure.start import Wish, follow_measuring, measure_here, plan_job, submit_measuring
+from windlass.measure.start import (
+    Wish,
+    follow_measuring,
+    measure_here,
+    measuring_folder,
+    plan_job,
+    submit_measuring,
+)
+from windlass.measure.turn import MeasuringTurn
 from windlass.measured import Measurement
 from windlass.site.local import fetch_local_site
 from windlass.spec.units import parse_duration_s
@@ -116,17 +124,19 @@ def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
     began = time.time()
     if asked.cluster is None:
         then = ", then several at a time" if wish.curve and len(spread.trials) > 1 else ""
-        _say(f"measuring {spread.alone} trial(s) on this machine{then}")
-        return measure_here(asked.plan, spread, wish, _say)
+        with MeasuringTurn(measuring_folder(asked.plan)):
+            _say(f"measuring {spread.alone} trial(s) on this machine{then}")
+            return measure_here(asked.plan, spread, wish, _say)
     plan, fitting = plan_job(asked.plan, asked.cluster, wish)
     if plan.request is not None and fitting.limit_s < wish.limit_s:
         lasts, gets, asks = map(spell_duration, (plan.request.time_s, fitting.limit_s, wish.limit_s))
         warn([f"a job lasts {lasts} at most there: the measurement gets {gets}, not --limit {asks}"])
     warn(check_slurm_plan(plan, asked.cluster))
     prepare_environment(plan, asked.cluster.internet, _say)
-    paths, submitted = submit_measuring(plan, spread, fitting)
-    _say(f"measuring {spread.alone} trial(s) in job {', '.join(map(str, submitted.jobs))}; Ctrl-C cancels it")
-    return follow_measuring(plan, spread, paths, began, _say)
+    with MeasuringTurn(measuring_folder(plan)):
+        paths, submitted = submit_measuring(plan, spread, fitting)
+        _say(f"measuring {spread.alone} trial(s) in job {', '.join(map(str, submitted.jobs))}; Ctrl-C cancels it")
+        return follow_measuring(plan, spread, paths, began, _say)
 
 
 def _draw(measurement: Measurement, path: str, title: str) -> None:

@@ -18,12 +18,13 @@ from windlass.claims.register import RegisterFile
 from windlass.collect.follow import Follower
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.submissions import read_submissions
-from windlass.errors import AgentError, FolderError
+from windlass.errors import AgentError
 from windlass.journal.read import JournalReader, journal_files
 from windlass.launch.control import send_cancel
 from windlass.launch.local import LocalLauncher
 from windlass.measure.digest import study_digest
 from windlass.measure.spread import Spread
+from windlass.measure.turn import MEASURING, under_way_error
 from windlass.measured import Measurement, parse_measurement
 from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
@@ -54,7 +55,7 @@ class Wish:
 
 def measuring_folder(plan: Plan) -> str:
     """Beside the study, out of sight: what is measured is no result."""
-    return os.path.join(os.path.dirname(plan.folder), f".measuring-{os.path.basename(plan.folder)}")
+    return os.path.join(os.path.dirname(plan.folder), MEASURING + os.path.basename(plan.folder))
 
 
 def measured_path(folder: str) -> str:
@@ -63,7 +64,7 @@ def measured_path(folder: str) -> str:
 
 
 def measure_here(plan: Plan, spread: Spread, wish: Wish, say: Say) -> Measurement:
-    """On this machine. Ctrl-C ends it, with nothing written."""
+    """On this machine, in one's own turn. Ctrl-C ends it, with nothing written."""
     began = time.time()
     paths = _prepare(plan, spread, wish)
     watch = _Watch(paths, spread, say)
@@ -121,7 +122,7 @@ def _node_cpus(plan: Plan, cluster: Cluster) -> int:
 
 
 def submit_measuring(plan: Plan, spread: Spread, wish: Wish) -> tuple[StudyPaths, Submitted]:
-    """Hand the job in. Its outcome is written by itself, whoever waits for it."""
+    """Hand the job in, in one's own turn. Its outcome is written by itself, whoever waits for it."""
     assert plan.terms is not None
     paths = _prepare(plan, spread, wish)
     with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
@@ -185,16 +186,16 @@ def _prepare(plan: Plan, spread: Spread, wish: Wish) -> StudyPaths:
 def _remove_former(paths: StudyPaths) -> None:
     if not os.path.isdir(paths.folder):
         return
-    if _is_under_way(paths):
-        raise FolderError(f"{paths.folder}: another measurement of this study is under way\n  hint: wait for it")
+    if is_under_way(paths):
+        raise under_way_error(paths.folder)
     try:
         shutil.rmtree(paths.folder)
     except OSError as error:
         raise folder_error(error, paths.folder) from error
 
 
-def _is_under_way(paths: StudyPaths) -> bool:
-    """Whether an agent measures there or its client lives, or its job waits."""
+def is_under_way(paths: StudyPaths) -> bool:
+    """Whether an agent measures there, or its job waits. Of a client that prepares it, its turn tells."""
     coroner = Coroner(paths)
     for path in journal_files(paths.journal):
         reader, said_bye = JournalReader(path), False
