@@ -257,3 +257,35 @@ class TestLooks:
         gauges.begin(attempt)
         assert gauges.look(gauges.due() or 0.0)
         assert attempt.gauge.peaks.memory.peak > 1 and attempt.gauge.peaks.gpu_memory.count == 0
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "windlass.log(step=12, of=float('inf'), loss=1)",
+        "windlass.log(step=12, loss=1); windlass.log(step=float('nan'), of=5)",
+        "print('step 12/inf', flush=True)",
+        f"print('step 12/{'9' * 400}', flush=True)",
+    ],
+    ids=["endless total", "step that is none", "printed", "too long a number"],
+)
+def test_a_step_that_is_no_number_is_ignored(project: Project, says: str) -> None:
+    """Its agent goes on, and tells in every beat what can be told."""
+    project.write("config/windlass/site.toml", 'lease = "15s"\n')  # a beat every second
+    project.write(
+        "trial.py",
+        f"""
+import glob, time, windlass
+{says}
+def beats():
+    return [line for path in glob.glob(".windlass/*/journal/*.jsonl") for line in open(path) if '"e":"beat"' in line]
+while not any('"p":[12.0,null,null]' in line for line in beats()):
+    time.sleep(0.05)
+""",
+    )
+    study = {"command": f"'{sys.executable}' trial.py {{n}}", "parameters": {"n": [1]}}
+    own = {"progress": {"pattern": r"step (?P<step>\S+)/(?P<total>\S+)"}}
+    project.write("study.yaml", json.dumps({**study, **own}))
+    project.run("run")
+    journal = next((project.study_folder() / "journal").glob("*.jsonl")).read_text()
+    assert "NaN" not in journal and "Infinity" not in journal

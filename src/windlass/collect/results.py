@@ -36,9 +36,9 @@ _CHUNK = 2000  # trials in memory at a time
 class ResultRows:
     """One row a trial, in order of their numbers. Starts over when iterated again; never all in memory.
 
-    Keys are, in order: id, number, the parameters, the seed, state, cause, attempts, duration_s, exit_code,
-    then for each metric its last value under its own name, `.min` and `.max`. A parameter whose name is one
-    of ours stands under ``param.NAME``, a metric whose name is a parameter's under ``metric.NAME``.
+    Keys are, in order: id, number, the parameters, the seed, state, cause, attempts, duration_s, exit_code (None
+    where a signal ended it), then for each metric its last value under its own name, `.min` and `.max`. A parameter
+    whose name is one of ours stands under ``param.NAME``, a metric whose name is a parameter's under ``metric.NAME``.
     """
 
     paths: StudyPaths
@@ -114,7 +114,7 @@ def trial_row(
     row["cause"] = record.cause
     row["attempts"] = record.attempts
     row["duration_s"] = record.duration_s
-    row["exit_code"] = record.exit_code
+    row["exit_code"] = None if record.signal else record.exit_code
     return _with_metrics(row, record, metric)
 
 
