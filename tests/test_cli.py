@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Project
+from windlass.claims.ranges import Ranges
+from windlass.claims.register import RegisterFile
 from windlass.cli import VERBS
+from windlass.collect.attempts import AttemptStory
+from windlass.errors import FolderError
+from windlass.flow import cancel_trials, retry_trials
+from windlass.paths import StudyPaths
+from windlass.view.story import render_attempts
 
 AWKWARD = [
     "",
@@ -281,3 +291,43 @@ def test_data_on_the_command_line(project: Project) -> None:
     for bad in ("/etc", "../elsewhere", "datasets/none"):
         done = project.run("run", "-d", bad, "--param", "n=[1]", "--", "true", "{n}", code=2)
         assert bad in done.stderr
+
+
+def test_a_trial_that_was_put_back_and_cancelled_is_not_done(project: Project) -> None:
+    project.run("run", "--quiet", "--param", "n=[1,2]", "--", "true", "{n}")
+    project.run("retry", "0", "--no-run", "--yes")
+    project.run("cancel", "0", "--yes")
+    assert project.counts() == {"done": 1, "cancelled": 1}
+    assert "it was cancelled" in project.run("explain", "0").stdout
+    assert "it is done" in project.run("explain", "1").stdout
+
+
+@pytest.mark.parametrize("change", [cancel_trials, retry_trials])
+def test_a_study_that_cannot_be_written_to(
+    project: Project, monkeypatch: pytest.MonkeyPatch, change: Callable[[StudyPaths, Ranges], Ranges]
+) -> None:
+    project.run("run", "--quiet", "--param", "n=[1]", "--", "true", "{n}")
+    paths = StudyPaths(str(project.study_folder()))
+
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(RegisterFile, "_swap", refuse)
+    with pytest.raises(FolderError, match="cannot be written to"):
+        change(paths, [(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"rss_mb": 25.0}, "done after 2s"),
+        ({"rss_mb": 25.0, "use": {"k": 1}}, "done after 2s"),
+        ({"rss_mb": 25.0, "use": {"mem_mb": 0.4}}, "done after 2s, 0.4 MB"),
+        ({"rss_mb": 250.0}, "done after 2s, 250 MB"),
+        ({"rss_mb": 250.0, "use": {"mem_mb": 900.0}}, "done after 2s, 900 MB"),
+    ],
+)
+def test_memory_of_an_attempt_is_not_its_agents(figures: dict[str, Any], said: str) -> None:
+    end = {"cause": "done", "code": 0, "dur": 2.0, **figures}
+    (line,) = render_attempts([AttemptStory("agent", "host", 1, 0.0, end)], {})
+    assert line.endswith(said)

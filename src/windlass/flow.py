@@ -381,12 +381,8 @@ def cancel_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
         register.cancelled = rs.union(register.cancelled, cancelled)
         return register
 
-    recover(paths, register_file)
-    register_file.update(change)
     # Of those under way their agents tell more when they have ended; if they still can.
-    if cancelled:
-        with ClientJournal(paths) as journal:
-            journal.write({"e": "cancel", "r": cancelled})
+    _change(paths, register_file, change, "cancel", cancelled)
     return cancelled
 
 
@@ -402,12 +398,22 @@ def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
         register.cancelled = rs.subtract(register.cancelled, chosen)
         return register
 
-    recover(paths, register_file)
-    register_file.update(change)
-    if put_back:
-        with ClientJournal(paths) as journal:
-            journal.write({"e": "retry", "r": put_back})
+    _change(paths, register_file, change, "retry", put_back)
     return put_back
+
+
+def _change(
+    paths: StudyPaths, register_file: RegisterFile, change: Callable[[Register], Register], kind: str, changed: Ranges
+) -> None:
+    """Make a change of the register and write it down; `change` fills `changed`."""
+    try:
+        recover(paths, register_file)
+        register_file.update(change)
+        if changed:
+            with ClientJournal(paths) as journal:
+                journal.write({"e": kind, "r": changed})
+    except (OSError, DiskFull) as error:
+        raise folder_error(error, paths.folder) from error
 
 
 def chosen_states(paths: StudyPaths, register: Register, states: Sequence[State]) -> Ranges:

@@ -13,6 +13,7 @@ from windlass.claims import ranges as rs
 from windlass.claims.register import Register
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.attempts import read_attempts
+from windlass.collect.index import StudyIndex
 from windlass.collect.look import look, read_register
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.reconcile import AgentView, StudyView
@@ -68,7 +69,7 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     view = look(paths)
     alive = {agent.record.id: bool(agent.alive) for agent in view.agents}
     stories = read_attempts(paths, number)
-    verdict = _verdict(register, number, view, [story.end for story in stories])
+    verdict = _verdict(register, number, view, _is_done(paths, number))
     lines = [f"trial {number}  {trial['id']}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
     lines += [f"  {stage}: {shlex.join(words)}" for stage, words in trial["stages"]]
     lines += ["  " + line for line in render_attempts(stories, alive)]
@@ -97,8 +98,18 @@ def _not_ready(view: StudyView) -> list[str]:
     return list(dict.fromkeys(f"on {one.host}: {one.reason}" for one in last if one.reason.startswith("not ready")))
 
 
-def _verdict(register: Register, number: int, view: StudyView, ends: list[dict[str, Any] | None]) -> str:
-    done = any(end is not None and end["cause"] == "done" for end in ends)
+def _is_done(paths: StudyPaths, number: int) -> bool:
+    """Whether a success still holds: one that was put back since does not."""
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        record = index.record(number)
+        return record is not None and record.state is State.DONE
+    finally:
+        index.close()
+
+
+def _verdict(register: Register, number: int, view: StudyView, done: bool) -> str:
     agents = {agent.record.id: agent for agent in view.agents}
     holder = next((agent for agent, held in register.held.items() if rs.contains(held, number)), None)
     if rs.contains(register.todo, number):

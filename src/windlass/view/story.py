@@ -11,6 +11,8 @@ from windlass.collect.attempts import AttemptStory
 from windlass.journal.fold import TrialRecord
 from windlass.view.progress import render_duration
 
+_AGENT_MB = 100.0  # the agent itself takes less
+
 
 def signal_name(number: int) -> str:
     try:
@@ -43,6 +45,14 @@ def render_attempts(stories: Sequence[AttemptStory], alive: Mapping[str, bool]) 
     return lines
 
 
+def _memory_mb(end: Mapping[str, Any]) -> float | None:
+    """As sampled; else the kernel's figure, where it is more than what every process has that the agent starts."""
+    sampled: float | None = (end.get("use") or {}).get("mem_mb")
+    if sampled is not None:
+        return sampled
+    return end["rss_mb"] if end.get("rss_mb", 0.0) > _AGENT_MB else None
+
+
 def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
     end: dict[str, Any] | None = story.end
     if end is None:
@@ -52,6 +62,7 @@ def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
     text = (
         f"{_how(end['cause'], end.get('code'), end.get('sig'), end.get('stage'))} after {render_duration(end['dur'])}"
     )
-    if end.get("rss_mb"):
-        text += f", {end['rss_mb']:.0f} MB"
+    memory_mb = _memory_mb(end)
+    if memory_mb is not None:
+        text += f", {memory_mb:.0f} MB" if memory_mb >= 10 else f", {memory_mb:.1f} MB"
     return f"{text}; {end['note']}" if end.get("note") else text
