@@ -156,7 +156,7 @@ class TestPicture:
 
 class TestReport:
     def test_it_says_what_one_trial_needs(self) -> None:
-        text = render_measurement(MEASUREMENT, "small.yaml")
+        text = render_measurement(MEASUREMENT, ["small.yaml"])
         assert "NVIDIA H200 (140.4 GB), 16 cores, 128.0 GB of memory" in text
         assert "1.0 GB, framework 272 MB" in text
         assert "2.1 GB (PSS)" in text and "the GPU" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -450,6 +451,14 @@ def test_a_study_on_the_command_line_is_told_what_comes_next(project: Project) -
     done = project.run("measure", "--no-curve", "--param", "s=[0.1,0.2]", "--", "sleep", "{s}")
     assert "next: the same words after `windlass plan`" in done.stdout
     assert "measured (" in project.run("plan", "--param", "s=[0.1,0.2]", "--", "sleep", "{s}").stdout
+
+
+def test_what_comes_next_can_be_copied(project: Project) -> None:
+    project.write("a study.yaml", "command: sleep 0.{s}\nparameters: {s: [1, 2]}\n")
+    done = project.run("measure", "a study.yaml", "--no-curve", "--folder", "my studies", "-e", "mine")
+    words = shlex.split(done.stdout.partition("next: ")[2].partition("   (")[0])
+    assert words[0] == "windlass" and "measured (" in project.run(*words[1:]).stdout
+    assert (project.folder / "my studies/mine/measured.json").exists()
 
 
 def test_no_time_to_measure_is_refused(project: Project) -> None:

@@ -82,7 +82,7 @@ def command(
         print(json.dumps(dataclasses.asdict(measurement), indent=2, ensure_ascii=False))
     else:
         plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-        print(render_measurement(measurement, asked.study.source or "", plain), end="", flush=True)
+        print(render_measurement(measurement, _study_words(asked, options), plain), end="", flush=True)
     if plot is not None:
         _draw(measurement, plot, asked.study.name)
     return 0
@@ -118,6 +118,14 @@ def _check_plot(path: str, wish: Wish) -> None:
         raise input_error(f"--plot {path}: there is no folder {folder}", f"mkdir -p {shlex.quote(folder)}")
     if not os.access(where if os.path.exists(where) else folder, os.W_OK):
         raise input_error(f"--plot {path}: you may not write there", _PLOT_HINT)
+
+
+def _study_words(asked: Asked, options: dict[str, Any]) -> list[str]:
+    """What names this study and its folder; nothing where it was all said on the command line."""
+    if not asked.study.source:
+        return []
+    said = (("--folder", options["folder"]), ("--name", options["name"]))
+    return [asked.study.source, *(word for option, value in said if value is not None for word in (option, value))]
 
 
 def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -213,8 +214,10 @@ def _size(megabytes: float) -> str:
     return f"{megabytes / 1024:.1f} GB" if megabytes >= 1024 else f"{megabytes:.0f} MB"
 
 
-def render_measurement(measurement: Measurement, study: str = "study.yaml", ascii_only: bool = False) -> str:
-    """All that `windlass measure` has to say, down to the next command."""
+def render_measurement(
+    measurement: Measurement, words: Sequence[str] = ("study.yaml",), ascii_only: bool = False
+) -> str:
+    """All that `windlass measure` has to say, down to the next command, in which `words` name the study."""
     parts = [_head(measurement)]
     if measurement.probes:
         parts.append("what one trial needs\n" + render_table(_probe_rows(measurement)))
@@ -224,7 +227,7 @@ def render_measurement(measurement: Measurement, study: str = "study.yaml", asci
     if measurement.rounds:
         shared = "a GPU" if measurement.device else "this machine"
         parts += [f"how many share {shared} best\n" + render_curve_table(measurement), render_plot(measurement)]
-    parts.append(_choice(measurement, study))
+    parts.append(_choice(measurement, words))
     text = "\n".join(part for part in parts if part)
     return _to_ascii(text) if ascii_only else text
 
@@ -330,10 +333,10 @@ def _reasons(measurement: Measurement) -> list[str]:
     return [f"likely because {reason}" for reason in explain_seen(measurement.seen) or [unused]]
 
 
-def _choice(measurement: Measurement, study: str) -> str:
+def _choice(measurement: Measurement, words: Sequence[str]) -> str:
     choice = measurement.choice
     if choice is None:
-        return f"next: {_plan_words(study)}\n"
+        return f"next: {_plan_words(words)}\n"
     a_device = "a GPU" if measurement.device else "at a time"
     lines = [f"choice: {render_choice(choice.k, choice.mode, measurement, a_device)}: {choice.because}"]
     said = [f"about {choice.trials_per_h:,.0f} trials an hour"] if choice.trials_per_h else []
@@ -341,13 +344,13 @@ def _choice(measurement: Measurement, study: str) -> str:
         longer = f", {choice.slowdown:.1f} × as long as alone" if choice.k > 1 else ""
         said.append(f"one takes {_seconds(choice.trial_s)}{longer}")
     lines += [f"  {'; '.join(said)}"] if said else []
-    lines.append(f"next: {_plan_words(study)}   (what `windlass run` would ask for now, and why)")
+    lines.append(f"next: {_plan_words(words)}   (what `windlass run` would ask for now, and why)")
     return "\n".join(lines) + "\n"
 
 
-def _plan_words(study: str) -> str:
+def _plan_words(words: Sequence[str]) -> str:
     """A study that was said on the command line has to be said again: no file is called like it."""
-    return f"windlass plan {study}" if study else "the same words after `windlass plan`"
+    return shlex.join(["windlass", "plan", *words]) if words else "the same words after `windlass plan`"
 
 
 def _to_ascii(text: str) -> str:
