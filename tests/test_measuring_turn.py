@@ -61,9 +61,25 @@ def test_the_dead_lose_it(turn: MeasuringTurn, mark: Path) -> None:
 def test_of_two_at_once_one_is_refused(project: Project) -> None:
     project.write("study.yaml", WAITS)
     both = [project.start("measure", "--no-curve", "--trial-limit", "5m") for _ in range(2)]
-    refused = wait_for(lambda: [one for one in both if one.poll() is not None])[0]
+    try:
+        refused = wait_for(lambda: [one for one in both if one.poll() is not None])[0]
+        assert "a measurement is under way" in project.run("clean", "--yes").stdout
+    finally:
+        project.write("go", "")
     assert refused.returncode == 2 and "another measurement of this study is under way" in refused.communicate()[1]
-    project.write("go", "")
     (other,) = (one for one in both if one is not refused)
     assert "what one trial needs" in other.communicate(timeout=180)[0] and other.returncode == 0
     assert not list((project.folder / ".windlass").glob(".measur*"))
+
+
+def test_what_a_measurement_left_is_cleaned_away(project: Project) -> None:
+    """Of one that failed, and of one whose client and agent were killed."""
+    project.write("fails.yaml", "command: sh -c 'exit 3' {n}\nparameters: {n: [1]}\n")
+    project.run("measure", "fails.yaml", code=1)
+    root = project.folder / ".windlass"
+    assert [path.name for path in root.glob(".measur*")] == [".measuring-fails"]
+    (root / ".measuring-killed/claims").mkdir(parents=True)
+    (root / ".measurer-killed").write_text(json.dumps(dead()))
+    assert project.run("clean").stdout.count("(left by a measurement)") == 3
+    project.run("clean", "--yes")
+    assert not list(root.glob(".measur*")) and "nothing to remove" in project.run("clean").stdout

@@ -13,10 +13,11 @@ import click
 
 from windlass.bundle.zipapp import build_agent
 from windlass.cli.options import find_study, folder_option, json_option, yes_option
-from windlass.collect.leftovers import Leftover, Wanted, find_shared_leftovers, find_study_leftovers
+from windlass.collect.leftovers import Leftover, Wanted, find_shared_leftovers, find_study_leftovers, weigh
 from windlass.collect.locate import list_studies, study_roots
 from windlass.errors import FolderError, InputError, Problem, input_error
 from windlass.launch.sweeper import SweepJob, render_sweep, send_sweep, waiting_jobs
+from windlass.measure.start import find_left
 from windlass.paths import StudyPaths, find_project
 from windlass.site.cluster import Cluster, Node
 from windlass.site.discover import fetch_cluster
@@ -83,6 +84,10 @@ def _find(
         leftovers += found.leftovers
         if found.spared:
             spared[os.path.basename(folder)] = found.spared
+    for root, study in [os.path.split(folder) for folder in studies] if one else [(root, "") for root in roots]:
+        left, under_way = find_left(root, study)
+        leftovers += [weigh(path, "left by a measurement") for path in left]
+        spared |= {os.path.basename(folder): "a measurement is under way" for folder in under_way}
     if not one:
         project = find_project(os.getcwd())
         if spared:

@@ -69,7 +69,7 @@ def find_study_leftovers(paths: StudyPaths, wanted: Wanted) -> Found:
         *((path, "half a copy") for path in _parts(paths.outputs)),
         *((path, "checkpoints of a trial that is done") for path in _checkpoints(paths, done)),
     ]
-    return Found(tuple(_measure(path, what) for path, what in paths_found))
+    return Found(tuple(weigh(path, what) for path, what in paths_found))
 
 
 def _busy(paths: StudyPaths, agents: list[AgentRecord]) -> str:
@@ -98,7 +98,7 @@ def find_shared_leftovers(root: str, projects: Iterable[str], studies: Sequence[
     if wanted.environments:
         for folder in (ENVIRONMENTS, WHEELS):
             found += [(path, "built again when it is needed") for path in _names(os.path.join(root, folder), "")]
-    return [_measure(path, what) for path, what in found]
+    return [weigh(path, what) for path, what in found]
 
 
 def _old_code(paths: StudyPaths) -> list[str]:
@@ -178,7 +178,8 @@ def _size(path: str) -> int:
         return 0
 
 
-def _measure(path: str, what: str) -> Leftover:
+def weigh(path: str, what: str) -> Leftover:
+    """A leftover with its size."""
     if not os.path.isdir(path) or os.path.islink(path):
         return Leftover(path, what, _size(path))
     files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]

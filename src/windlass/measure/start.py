@@ -24,7 +24,7 @@ from windlass.launch.control import send_cancel
 from windlass.launch.local import LocalLauncher
 from windlass.measure.digest import study_digest
 from windlass.measure.spread import Spread
-from windlass.measure.turn import MEASURING, under_way_error
+from windlass.measure.turn import MEASURING, is_taken, measured_names, turn_path, under_way_error
 from windlass.measured import Measurement, parse_measurement
 from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
@@ -205,6 +205,20 @@ def is_under_way(paths: StudyPaths) -> bool:
         if not said_bye and coroner.fate(name) is Fate.ALIVE:
             return True
     return bool(read_submissions(paths)) and agents_may_be_there(paths)
+
+
+def find_left(root: str, study: str = "") -> tuple[list[str], list[str]]:
+    """What measurements in this root, or the one of this study, have left; and the folders of those under way."""
+    names = [study] if study else measured_names(root)
+    left: list[str] = []
+    under_way: list[str] = []
+    for name in names:
+        folder = os.path.join(root, MEASURING + name)
+        if is_taken(turn_path(folder)) or (os.path.isdir(folder) and is_under_way(StudyPaths(folder))):
+            under_way.append(folder)
+        else:
+            left += [path for path in (folder, turn_path(folder)) if os.path.exists(path)]
+    return left, under_way
 
 
 class _Watch:

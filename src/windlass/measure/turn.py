@@ -20,6 +20,16 @@ def turn_path(folder: str) -> str:
     return os.path.join(os.path.dirname(folder), _MEASURER + os.path.basename(folder).removeprefix(MEASURING))
 
 
+def measured_names(root: str) -> list[str]:
+    """The names of studies of which a measurement is, or has left something, in this root."""
+    try:
+        found = os.listdir(root)
+    except OSError:
+        return []
+    marks = (MEASURING, _MEASURER)
+    return sorted({name.removeprefix(mark) for name in found for mark in marks if name.startswith(mark)})
+
+
 def is_taken(path: str) -> bool:
     """Whether the client that the file names may be there."""
     return _is_alive(path, _read(path))
