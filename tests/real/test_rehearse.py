@@ -82,4 +82,4 @@ def test_a_chain_rehearses_as_one(cluster_project: Project, slurm: Cluster) -> N
     assert (said["agents"], said["present"]) == (2, 1)
     wait_for(lambda: project.counts() == {"running": TRIALS})
     assert queue_states(slurm) == ["PENDING"] * 3 + ["RUNNING"] * 3
-    assert "waiting: follows the job before it" in project.run("status").stdout
+    wait_for(lambda: "waiting: follows the job before it" in project.run("status").stdout)

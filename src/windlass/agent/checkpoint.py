@@ -193,7 +193,9 @@ class Checkpoints:
         return float(spent_s) if isinstance(spent_s, (int, float)) else 0.0
 
     def spend(self, trial: Trial, spent_s: float) -> None:
-        """Take down how long all of its turns took up to now."""
+        """Take down how long all of its turns took up to now, where there is anything to go on from."""
+        if not self._candidates(self.folder_of(trial)):
+            return
         path = os.path.join(self.folder_of(trial), _TURNS)
         trial.turns = {**(_read_turns(path) or trial.turns or _NO_TURNS), "spent_s": round(spent_s, 3)}
         _write_turns(path, trial.turns)

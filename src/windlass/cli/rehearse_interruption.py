@@ -177,10 +177,14 @@ class Rehearsal:
 
     def _nothing_written(self, seconds: float) -> Finding:
         folder = self._checkpoints.folder_of(self._trial)
-        there = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        there = sorted(name for name in names if not name.startswith(".windlass"))
         if there:
-            names = ", ".join(there[:5])
-            return Finding(False, f"none of {names} is a whole checkpoint", "name them: `checkpoint: {pattern: ...}`")
+            return Finding(
+                False,
+                f"none of {', '.join(there[:5])} is a whole checkpoint",
+                "name them: `checkpoint: {pattern: ...}`",
+            )
         hint = "`write: --save-to {checkpoint_dir}` under `checkpoint:`, or save to $WINDLASS_CHECKPOINT_DIR"
         return Finding(False, f"it saved nothing in its folder of checkpoints within {seconds:.0f} s", hint)
 
