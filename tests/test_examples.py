@@ -209,4 +209,4 @@ def test_without_windlass_a_script_says_what_to_install(script: str) -> None:
     start = f"import runpy, sys; sys.modules['windlass'] = None; runpy.run_path('{script}', run_name='__main__')"
     ended = python("-c", start)
     assert ended.returncode == 1
-    assert "pip install windlass" in ended.stderr
+    assert "install Windlass" in ended.stderr

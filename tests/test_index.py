@@ -292,7 +292,7 @@ def test_a_journal_that_lost_lines_is_read_anew(study: StudyPaths, on_disk: None
 def test_a_journal_of_a_newer_version_is_refused(study: StudyPaths) -> None:
     write(study, "a", finished(0, 3))
     write(study, "b", [{"e": "agent", "t": 1.0, "v": 99, "id": "b"}])
-    with pytest.raises(JournalVersionError, match="upgrade windlass"):
+    with pytest.raises(JournalVersionError, match="install a newer Windlass"):
         look(study)
 
 

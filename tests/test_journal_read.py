@@ -149,7 +149,7 @@ def test_a_newer_journal_says_to_upgrade(tmp_path: Path, version: Any) -> None:
         with pytest.raises(JournalVersionError) as caught:
             read()
         message = str(caught.value)
-        assert str(path) in message and "upgrade windlass" in message
+        assert str(path) in message and "install a newer Windlass" in message
         assert f"version {version}" in message and f"version {JOURNAL_VERSION}\n" in message
         assert isinstance(caught.value, WindlassError)
 

@@ -308,7 +308,7 @@ def test_parquet_says_what_it_lacks(tmp_path: Path) -> None:
         "except WindlassError as error: print(error)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert "pip install 'windlass[results]'" in ended.stdout
+    assert "pip install polars" in ended.stdout
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:

@@ -8,7 +8,7 @@ import os
 
 from letters import load_model, read_documents
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 
 def main() -> None:

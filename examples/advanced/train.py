@@ -12,7 +12,7 @@ import random
 
 from letters import Model, load_model, read_documents
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 
 def parse_arguments() -> argparse.Namespace:

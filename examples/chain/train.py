@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 POINTS, TURNS, BATCH, MOMENTUM, ANOTHER_TURN = 200, 3.0, 16, 0.9, 42
 Point = tuple[float, float, float]  # x, y, and which spiral: -1 or 1

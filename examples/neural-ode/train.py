@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 TIMES = jnp.linspace(0.0, 6.0, 41)
 CURVES, NOISE, REPORT_EVERY = 16, 0.05, 20

@@ -13,7 +13,7 @@ import os
 import random
 from collections.abc import Iterator
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 try:
     import torch

@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 GRAVITY, CART_MASS, POLE_MASS, HALF_POLE_M, FORCE_N, TICK_S = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 TRACK_M, FALLEN_RADIANS = 2.4, 12 * np.pi / 180

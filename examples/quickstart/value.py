@@ -14,7 +14,7 @@ import argparse
 
 import numpy as np
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 STATES = 19
 LEFT_END, START, RIGHT_END = 0, (STATES + 1) // 2, STATES + 1

@@ -13,7 +13,7 @@ import math
 
 import torch
 
-import windlass  # always there inside a trial; to start this by hand: pip install windlass
+import windlass  # always there inside a trial; to start this by hand, install Windlass
 
 GRAVITY, CART_MASS, POLE_MASS, HALF_POLE_M, FORCE_N, TICK_S = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 TRACK_M, FALLEN_RADIANS, LONGEST = 2.4, 12 * math.pi / 180, 500

@@ -39,7 +39,10 @@ def read_examples() -> dict[str, Example]:
     """All examples by name."""
     place = next((place for place in _PLACES if os.path.isdir(place)), None)
     if place is None:
-        raise input_error("this installation has no examples", "pip install --force-reinstall windlass")
+        raise input_error(
+            "this installation has no examples",
+            "install Windlass again, from its wheel or from a clone of its repository",
+        )
     found = {}
     for name in sorted(os.listdir(place)):
         folder = os.path.join(place, name)

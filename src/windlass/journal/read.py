@@ -20,7 +20,7 @@ class JournalVersionError(FolderError):
         self.version = version
         super().__init__(
             f"{path}: this journal has format version {version}, and this windlass reads up to version"
-            f" {JOURNAL_VERSION}\n  hint: upgrade windlass (pip install --upgrade windlass)"
+            f" {JOURNAL_VERSION}\n  hint: install a newer Windlass, as it was installed before"
         )
 
 

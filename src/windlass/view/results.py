@@ -94,9 +94,7 @@ def _write_parquet(rows: Iterable[Row], path: str) -> None:
     try:
         import polars
     except ImportError:
-        raise WindlassError(
-            "parquet needs polars, which is not installed\n  hint: pip install 'windlass[results]'"
-        ) from None
+        raise WindlassError("parquet needs polars, which is not installed\n  hint: pip install polars") from None
     kept = list(rows)
     frame = polars.DataFrame({name: _column([row.get(name) for row in kept]) for name in columns_of(kept)})
     partial = f"{path}.partial-{os.getpid()}"
