@@ -36,7 +36,17 @@ def parse_words() -> argparse.Namespace:
     parser.add_argument("verb", choices=["start", "stop"])
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where it lives (default: .slurm)")
     parser.add_argument("--no-database", action="store_true", help="without accounting")
-    parser.add_argument("--nodes-apart", action="store_true", help="each node with a hostname of its own (root only)")
+    parser.add_argument(
+        "--nodes-apart", action="store_true", help="nodes have nothing in common but shared folders (root only)"
+    )
+    parser.add_argument(
+        "--share",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FOLDER",
+        help="with --nodes-apart: a folder below a temporary one that all nodes see, as that of your project",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a line of slurm.conf")
     parser.add_argument(
         "--when-stdin-ends", action="store_true", help="wait until whoever holds standard input is gone"
@@ -58,7 +68,13 @@ def start(cluster: Cluster) -> None:
 def main() -> int:
     words = parse_words()
     settings = dict(setting.split("=", 1) for setting in words.set)
-    cluster = Cluster(words.folder, database=not words.no_database, nodes_apart=words.nodes_apart, settings=settings)
+    cluster = Cluster(
+        words.folder,
+        database=not words.no_database,
+        nodes_apart=words.nodes_apart,
+        shared=words.share,
+        settings=settings,
+    )
     if words.when_stdin_ends:
         sys.stdin.read()
     try:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .config import NODES, Layout, render_accounts, render_files, render_slurm_conf
@@ -47,6 +47,7 @@ from .processes import (
 __all__ = ["Cluster", "ClusterError", "NodesApartRefused", "find_missing_programs"]
 
 KEEPER = Path(__file__).with_name("keeper.py")
+ROOT = Path(__file__).parent.parent.parent
 START_TIMEOUT_S = 60.0
 DATABASE_OPTIONS = [
     "--no-defaults",
@@ -70,10 +71,13 @@ class Cluster:
         *,
         database: bool = True,
         nodes_apart: bool = False,
+        shared: Sequence[Path] = (),
         settings: Mapping[str, str] | None = None,
         job_submit_lua: str = "",
     ) -> None:
+        """With `nodes_apart`, nodes have no temporary folder in common: those of `shared` stay visible all the same."""
         self.folder = folder.absolute()
+        self.shared = [path.absolute() for path in shared]
         self.database = database
         self.nodes_apart = nodes_apart
         self.settings = dict(settings or {})
@@ -275,7 +279,8 @@ class Cluster:
         python = [sys.executable, "-IS", str(KEEPER)]
         if self.nodes_apart:
             namespaces = ["unshare", "--uts", "--pid", "--mount", "--fork", "--kill-child"]
-            places = [name, str(self.home / "etc/hosts"), str(self.home / "local")]
+            shared = [self.home, self.folder, ROOT, Path(sys.prefix), Path(sys.base_prefix), *self.shared]
+            places = [name, str(self.home / "etc/hosts"), str(self.home / "local"), ":".join(map(str, shared))]
             self._start(name, *namespaces, *python, "apart", *places, *command)
         else:
             self._start(name, *python, "plain", *command)

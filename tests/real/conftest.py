@@ -67,7 +67,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def slurm_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A shared cluster whose nodes have hostnames, processes and local disks of their own. No accounting."""
-    with started(Cluster(tmp_path_factory.mktemp("apart"), database=False, nodes_apart=True)) as cluster:
+    folder, shared = tmp_path_factory.mktemp("apart"), [tmp_path_factory.getbasetemp()]
+    with started(Cluster(folder, database=False, nodes_apart=True, shared=shared)) as cluster:
         yield cluster
 
 
@@ -77,6 +78,7 @@ def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     with contextlib.ExitStack() as stack:
 
         def make(folder: Path | None = None, **options: Any) -> Cluster:
+            options.setdefault("shared", [tmp_path_factory.getbasetemp()])
             return stack.enter_context(started(Cluster(folder or tmp_path_factory.mktemp("own"), **options)))
 
         yield make

@@ -154,6 +154,20 @@ def test_nodes_apart_have_names_processes_and_disks_of_their_own(slurm_apart: Cl
     assert socket.gethostname() not in slurm_apart.node_names
 
 
+def test_nodes_apart_share_the_shared_folder_alone(slurm_apart: Cluster, tmp_path: Path) -> None:
+    places = ["/tmp", "/var/tmp", "/dev/shm", str(tmp_path)]
+    script = 'for place in "$@"; do echo "$place" $(find "$place" -maxdepth 1 -name "of-node?"); done'
+    for node in slurm_apart.node_names:
+        touch = "; ".join(f'touch "{place}/of-{node}"' for place in places)
+        slurm_apart.run("srun", "-w", node, "sh", "-c", touch)
+    for node in slurm_apart.node_names:
+        lines = slurm_apart.run("srun", "-w", node, "sh", "-c", script, "sh", *places).splitlines()
+        seen = {place: sorted(names) for place, *names in (line.split() for line in lines)}
+        own = {place: [f"{place}/of-{node}"] for place in places[:3]}
+        assert seen == own | {str(tmp_path): [f"{tmp_path}/of-{name}" for name in slurm_apart.node_names]}
+    assert not list(Path("/tmp").glob("of-node?"))
+
+
 # What can break
 
 

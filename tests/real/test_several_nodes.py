@@ -20,7 +20,7 @@ print(socket.gethostname(), names, os.path.exists("rank.py"), os.environ["source
 """
 
 
-LEFT = "find /localscratch -maxdepth 2 -name '*_0_*' 2>/dev/null; true"  # jobs' own folders
+LEFT = "find {} -maxdepth 2 -name '*_0_*' 2>/dev/null; true"  # jobs' own folders
 
 
 def write_study(project: Project) -> None:
@@ -52,16 +52,17 @@ def test_what_was_made_on_other_nodes_is_gone_afterwards(project: Project, make_
         database=False, nodes_apart=True, settings={"Prolog": "", "TaskProlog": "", "Epilog": ""}
     )
     with on_cluster(project, cluster):
-        project.write("config/windlass/sites/generic.toml", 'local_scratch = "/localscratch/$USER"\n')
+        local = cluster.home / "local"
+        project.write("config/windlass/sites/generic.toml", f'local_scratch = "{local}/$USER"\n')
         write_study(project)
         project.run("run", "--wait")
         assert project.counts() == {"done": 2}
         wait_until_idle(cluster)
-        assert cluster.run("srun", "-N4", "--quiet", "sh", "-c", LEFT).strip() == ""
+        assert cluster.run("srun", "-N4", "--quiet", "sh", "-c", LEFT.format(local)).strip() == ""
         project.run("retry", "--done", "--yes", "--no-run")
         project.write("rank.py", "import time\ntime.sleep(600)\n")
         project.run("run")
         wait_for(lambda: project.counts().get("running"))
         project.run("cancel", "--yes")
         wait_until_idle(cluster)
-        assert cluster.run("srun", "-N4", "--quiet", "sh", "-c", LEFT).strip() == ""
+        assert cluster.run("srun", "-N4", "--quiet", "sh", "-c", LEFT.format(local)).strip() == ""
