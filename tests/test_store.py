@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -74,18 +76,19 @@ def left_in(root: Path) -> list[str]:
 
 
 def check_tree(path: str, source: Path) -> None:
-    """Names, contents, modes and links are those of the source."""
+    """Names, contents, modes and links are those of the source, except that nobody may write."""
 
     def look(folder: Path) -> dict[str, tuple[Any, ...]]:
         found = {}
         for file in folder.rglob("*"):
             status = file.lstat()
             content = os.readlink(file) if file.is_symlink() else file.read_bytes() if file.is_file() else None
-            mode = stat.S_IMODE(status.st_mode) if not file.is_symlink() else 0
+            mode = stat.S_IMODE(status.st_mode) & ~0o222 if not file.is_symlink() else 0
             found[str(file.relative_to(folder))] = (stat.S_IFMT(status.st_mode), mode, content)
         return found
 
     assert look(Path(path)) == look(source)
+    assert not any(file.lstat().st_mode & 0o222 for file in Path(path).rglob("*") if not file.is_symlink())
 
 
 @pytest.fixture
@@ -302,6 +305,117 @@ def test_entries_that_nobody_uses_for_long_go(tmp_path: Path, said: list[str]) -
     assert entry["key"] not in left_in(root)
 
 
+def change_content(tree: Path) -> str:
+    """With the size and the time of before, as a program that restores times does it."""
+    file = tree / "set/file 3"
+    status = file.stat()
+    file.chmod(0o644)
+    file.write_bytes(b"x" * status.st_size)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    file.chmod(0o444)
+    return "set/file 3 has changed"
+
+
+def add_a_file(tree: Path) -> str:
+    (tree / "set").chmod(0o755)
+    (tree / "set/cache.pt").write_text("cache")
+    (tree / "set").chmod(0o555)
+    return "set/cache.pt was added"
+
+
+def remove_a_file(tree: Path) -> str:
+    (tree / "set").chmod(0o755)
+    (tree / "set/file 3").unlink()
+    (tree / "set").chmod(0o555)
+    return "set/file 3 is gone"
+
+
+def turn_a_link(tree: Path) -> str:
+    (tree / "set").chmod(0o755)
+    (tree / "set/link").unlink()
+    (tree / "set/link").symlink_to("file 2")
+    (tree / "set").chmod(0o555)
+    return "set/link has changed"
+
+
+def lose_the_record(tree: Path) -> str:
+    os.truncate(f"{tree}.use", 0)  # as older versions leave it, and as the death of a machine may
+    return "there is no record of what was unpacked"
+
+
+@pytest.mark.parametrize("change", [change_content, add_a_file, remove_a_file, turn_a_link, lose_the_record])
+def test_a_changed_entry_is_made_anew(tmp_path: Path, said: list[str], change: Any) -> None:
+    entry = make_archive(tmp_path)
+    first = NodeStore(str(tmp_path / "root"), said.append)
+    changes = change(Path(first.unpack(entry, "data set")))
+    second = NodeStore(str(tmp_path / "root"), said.append)
+    # The first agent still uses it: nothing is taken away from it.
+    beside = second.unpack(entry, "data set")
+    assert beside.endswith("~1")
+    check_tree(f"{beside}/set", tmp_path / "set")
+    assert f"({changes}); it is unpacked anew, beside the changed one" in said[1]
+    first.close()
+    second.close()
+    third = NodeStore(str(tmp_path / "root"), said.append)
+    path = third.unpack(entry, "data set")
+    assert path == str(tmp_path / "root" / entry["key"])
+    check_tree(f"{path}/set", tmp_path / "set")
+    assert f"({changes}); it is unpacked anew" in said[-2] and " unpacked in " in said[-1]
+    assert third.unpack(entry, "data set") == path and said[-1] == "data set: found on this node"
+
+
+def test_many_agents_that_find_a_change_make_it_anew_once(tmp_path: Path, store: NodeStore) -> None:
+    entry = make_archive(tmp_path, files=2000)
+    add_a_file(Path(store.unpack(entry, "data")))
+    store.close()
+    agents = [start(tmp_path / "root", entry) for _ in range(4)]
+    said = [line for agent in agents for line in agent.communicate()[0].splitlines()]
+    assert sum("unpacked in" in line for line in said) == 1
+    check_tree(str(tmp_path / "root" / entry["key"] / "set"), tmp_path / "set")
+
+
+def test_a_file_that_comes_and_goes_is_no_change(tmp_path: Path, store: NodeStore, said: list[str]) -> None:
+    """Such as a lock file; only root gets that far."""
+    entry = make_archive(tmp_path)
+    tree = Path(store.unpack(entry, "data"))
+    add_a_file(tree)
+    (tree / "set").chmod(0o755)
+    (tree / "set/cache.pt").unlink()
+    (tree / "set").chmod(0o555)
+    store.unpack(entry, "data")
+    assert said[1:] == ["data: found on this node"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_permissions_hold_for_everybody_but_root(tmp_path: Path) -> None:
+    entry = make_archive(tmp_path)
+    with tempfile.TemporaryDirectory() as folder:
+        archive = shutil.copy(entry["archive"], folder)
+        os.chmod(archive, 0o644)
+        os.chmod(folder, 0o777)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                os.setuid(65534)
+                store = NodeStore(f"{folder}/root", lambda _: None)
+                tree = Path(store.unpack({**entry, "archive": archive}, "data"), "set")
+                for path in (tree / "file 1", tree / "new", tree / "empty/new"):
+                    with pytest.raises(PermissionError):
+                        path.write_text("changed")
+                with pytest.raises(PermissionError):
+                    (tree / "file 1").unlink()
+                copy = Path(store.make_private(str(tree), "project"))
+                (copy / "file 1").write_text("changed")
+                (copy / "empty/new").write_text("new")
+                store.close()
+                assert not copy.exists() and store._drop(entry["key"]) and not tree.exists()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
 def test_a_disk_that_is_full_without_having_said_so(tmp_path: Path, said: list[str]) -> None:
     """The entry promises less than it holds, so it is only seen on the way: dropped things make room, or it fails."""
@@ -377,7 +491,6 @@ def test_a_private_copy_of_a_killed_agent_is_swept(tmp_path: Path, store: NodeSt
 def test_folders_that_are_closed_are_removed(tmp_path: Path, store: NodeStore) -> None:
     entry = make_archive(tmp_path)
     tree = store.unpack(entry, "data")
-    os.chmod(f"{tree}/set", 0o500)
     copy = store.make_private(tree, "project", str(tmp_path))
     store.close()
     assert not os.path.exists(copy)

@@ -1,9 +1,11 @@
 """A cache on the node's own disk, shared by all agents of the user there. Python 3.9, standard library.
 
     <root>/<key>        a complete entry; it appears by renaming and is never changed
+    <root>/<key>~1      the same again, where agents still use a <key> that somebody has changed
     <root>/<key>.part   one that is being made or taken away
     <root>/<key>.make   locked by whoever makes or drops the entry: one at a time
-    <root>/<key>.use    locked by all who use it, for as long as they live; its time is that of the last use
+    <root>/<key>.use    locked by all who use it, for as long as they live; its time is that of the last use. It holds
+                        the record by which changes of an unpacked archive are found (agent/seal.py)
 
 The locks are the kernel's, on a local disk: they are gone with the process that held them, however it ended.
 """
@@ -18,17 +20,37 @@ import stat
 import subprocess
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
+from windlass.agent.seal import find_changes, open_tree, seal_tree
 from windlass.agent.unpack import BadArchive, NoRoom, unpack_archive
+from windlass.journal.write import is_full
 
 _PART, _MAKE, _USE = ".part", ".make", ".use"
 _OWN = "own-"
+_AGAIN = "~"
+_LOOKING_TRIES = 20  # for how many tenths of a second an agent may look at an entry before it counts as in use
 _FORGOTTEN_S = 14 * 86400.0  # an entry that nobody used for so long is dropped
 
 
 class NotReady(Exception):
     """The node cannot be made ready for trials; the text says why. No trial is begun."""
+
+
+class _Entry(NamedTuple):
+    """What an agent wants to find in the store."""
+
+    key: str
+    make: Callable[[str], None]  # fills the folder it is given
+    need_bytes: int
+    need_files: int
+    what: str  # for people
+    sealed: bool
+
+    def beside(self) -> "_Entry":
+        """The same under the next key."""
+        key, _, number = self.key.partition(_AGAIN)
+        return self._replace(key=f"{key}{_AGAIN}{int(number or 0) + 1}")
 
 
 class NodeStore:
@@ -42,9 +64,11 @@ class NodeStore:
         self._opened = False
 
     def unpack(self, entry: Mapping[str, Any], what: str) -> str:
-        """The folder in which the archive of an entry of plan.json lies unpacked. Others may use it: only read there.
+        """The folder in which the archive of an entry of plan.json lies unpacked, exactly as it was packed.
 
-        Raises NotReady, with nothing left behind, where it cannot be.
+        It is read-only, because others use it too. One that was changed all the same is made anew. Lead to it with
+        symbolic links only, and use `make_private` for a copy that may be written to. Raises NotReady, with nothing
+        left behind, where it cannot be unpacked.
         """
 
         def make(folder: str) -> None:
@@ -54,16 +78,25 @@ class NodeStore:
                 raise NotReady(f"{what}: {error}") from error
 
         need_bytes = entry["unpacked_bytes"]
-        return self.provide(entry["key"], make, need_bytes, entry["files"], what)
+        return self.provide(entry["key"], make, need_bytes, entry["files"], what, sealed=True)
 
-    def provide(self, key: str, make: Callable[[str], None], need_bytes: int, need_files: int, what: str) -> str:
+    def provide(
+        self,
+        key: str,
+        make: Callable[[str], None],
+        need_bytes: int,
+        need_files: int,
+        what: str,
+        sealed: bool = False,
+    ) -> str:
         """The folder of that key; if there is none, `make` fills one, while all others who want it wait.
 
-        `make` may raise NoRoom: then it is tried again once something else was dropped.
+        `make` may raise NoRoom: then it is tried again once something else was dropped. A `sealed` folder is
+        read-only and is compared with the record of what it was before it is used again.
         """
         try:
             self._open()
-            return self._provide(key, make, need_bytes, need_files, what)
+            return self._provide(_Entry(key, make, need_bytes, need_files, what, sealed))
         except OSError as error:
             raise NotReady(f"{what}: {error.strerror or error}: {error.filename or self._root} on {_node()}") from error
 
@@ -91,6 +124,7 @@ class NodeStore:
                 self._own.append(folder)
             copy = os.path.join(folder, name)
             _copy_tree(tree, copy)
+            open_tree(copy)
             return copy
         except OSError as error:
             raise NotReady(f"code: {error.strerror or error} in {near or self._root} on {_node()}") from error
@@ -107,83 +141,115 @@ class NodeStore:
 
     # -- one entry
 
-    def _provide(self, key: str, make: Callable[[str], None], need_bytes: int, need_files: int, what: str) -> str:
-        path, found = self._path(key), True
+    def _provide(self, entry: _Entry) -> str:
+        was_made = False
         while True:
-            use = self._lock(key + _USE, fcntl.LOCK_SH)
+            path = self._path(entry.key)
+            use = self._lock(entry.key + _USE, fcntl.LOCK_SH)
             assert use is not None
             if os.path.isdir(path):
-                os.utime(use)
-                self._held.append(use)
-                if found:
-                    self._say(f"{what}: found on this node")
-                return path
+                changes = "" if was_made or not entry.sealed else find_changes(path, _read_all(use))
+                if not changes:
+                    os.utime(use)
+                    self._held.append(use)
+                    if not was_made:
+                        self._say(f"{entry.what}: found on this node")
+                    return path
+                os.close(use)
+                entry = self._replace_changed(entry, changes)
+                continue
             os.close(use)
             try:
-                with self._making(key, what):
+                with self._making(entry):
                     if not os.path.isdir(path):
-                        self._make(key, make, need_bytes, need_files, what)
-                        found = False
+                        self._make(entry)
+                        was_made = True
             except BaseException:
-                self._drop(key)
+                self._drop(entry.key)
                 raise
 
+    def _replace_changed(self, entry: _Entry, changes: str) -> _Entry:
+        """What is to be made in place of an entry that was changed: the same once dropped, or one beside it."""
+        path = self._path(entry.key)
+        with self._making(entry):
+            if not os.path.isdir(path) or not self._changes_of(entry.key):
+                return entry  # another agent found the same and was faster
+            was_dropped = self._clear(entry.key)
+            for _ in range(_LOOKING_TRIES):
+                if was_dropped:
+                    break
+                time.sleep(0.1)  # whoever is only looking at it lets go of it soon
+                was_dropped = self._clear(entry.key)
+        text = f"{entry.what}: it was changed on {_node()} after it had been unpacked ({changes}); it is unpacked anew"
+        self._say(text if was_dropped else f"{text}, beside the changed one, which other agents still use")
+        return entry if was_dropped else entry.beside()
+
+    def _changes_of(self, key: str) -> str:
+        try:
+            with open(self._path(key) + _USE, "rb") as file:
+                return find_changes(self._path(key), file.read())
+        except FileNotFoundError:
+            return find_changes(self._path(key), b"")
+
     @contextmanager
-    def _making(self, key: str, what: str) -> Iterator[None]:
-        lock = self._lock(key + _MAKE, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _making(self, entry: _Entry) -> Iterator[None]:
+        lock = self._lock(entry.key + _MAKE, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
-            self._say(f"{what}: another agent on this node is unpacking it, waiting")
-            lock = self._lock(key + _MAKE, fcntl.LOCK_EX)
+            self._say(f"{entry.what}: another agent on this node is unpacking it, waiting")
+            lock = self._lock(entry.key + _MAKE, fcntl.LOCK_EX)
         assert lock is not None
         try:
             yield
         finally:
             os.close(lock)
 
-    def _make(self, key: str, make: Callable[[str], None], need_bytes: int, need_files: int, what: str) -> None:
-        path = self._path(key)
+    def _make(self, entry: _Entry) -> None:
+        path = self._path(entry.key)
         part = path + _PART
         while True:
             remove_tree(part)
-            self._make_room(need_bytes, need_files, what)
+            self._make_room(entry)
             began = time.monotonic()
             try:
                 os.mkdir(part, 0o700)
-                make(part)
+                entry.make(part)
+                if entry.sealed:
+                    _write_record(path + _USE, seal_tree(part))
                 os.rename(part, path)
             except NoRoom:
                 remove_tree(part)
                 if not self._drop_oldest():
-                    raise self._full(need_bytes, need_files, what) from None
+                    raise self._full(entry) from None
                 continue
             except BaseException:
                 remove_tree(part)
                 raise
             seconds = time.monotonic() - began
-            count = f"{need_files:,} files, {render_size(need_bytes)} " if need_files else ""
-            self._say(f"{what}: {count}unpacked in {seconds:.1f} s")
+            count = f"{entry.need_files:,} files, {render_size(entry.need_bytes)} " if entry.need_files else ""
+            self._say(f"{entry.what}: {count}unpacked in {seconds:.1f} s")
             return
 
     # -- room
 
-    def _make_room(self, need_bytes: int, need_files: int, what: str) -> None:
+    def _make_room(self, entry: _Entry) -> None:
         """Drop what was not used for longest, until it fits."""
         while True:
             free_bytes, free_files = self._free()
-            if free_bytes >= need_bytes and (free_files is None or free_files >= need_files):
+            if free_bytes >= entry.need_bytes and (free_files is None or free_files >= entry.need_files):
                 return
             if not self._drop_oldest():
-                raise self._full(need_bytes, need_files, what)
+                raise self._full(entry)
 
     def _free(self) -> Tuple[int, Optional[int]]:
         disk = os.statvfs(self._root)
         return disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else None
 
-    def _full(self, need_bytes: int, need_files: int, what: str) -> NotReady:
+    def _full(self, entry: _Entry) -> NotReady:
         free_bytes, free_files = self._free()
         files = "" if free_files is None else f" and {free_files:,} files"
+        needs = f"{render_size(entry.need_bytes)} and {entry.need_files:,} files"
         return NotReady(
-            f"the local disk of {_node()} is full: {what} needs {render_size(need_bytes)} and {need_files:,} files, "
+            f"the local disk of {_node()} is full: {entry.what} needs {needs}, "
             f"{self._root} has room for {render_size(free_bytes)}{files}"
         )
 
@@ -204,11 +270,21 @@ class NodeStore:
         return found
 
     def _drop(self, key: str) -> bool:
-        locks = [self._lock(key + _MAKE, fcntl.LOCK_EX | fcntl.LOCK_NB)]
+        """Remove an entry, unless agents make or use it. Returns whether it is gone."""
+        lock = self._lock(key + _MAKE, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is None:
+            return False
         try:
-            locks.append(self._lock(key + _USE, fcntl.LOCK_EX | fcntl.LOCK_NB) if locks[0] is not None else None)
-            if None in locks:
-                return False
+            return self._clear(key)
+        finally:
+            os.close(lock)
+
+    def _clear(self, key: str) -> bool:
+        """The same for an agent that has the lock on making it."""
+        lock = self._lock(key + _USE, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is None:
+            return False
+        try:
             path = self._path(key)
             if os.path.isdir(path):
                 remove_tree(path + _PART)
@@ -218,9 +294,7 @@ class NodeStore:
             _unlink(path + _MAKE)
             return True
         finally:
-            for lock in locks:
-                if lock is not None:
-                    os.close(lock)
+            os.close(lock)
 
     # -- the folder itself
 
@@ -310,6 +384,22 @@ def _copy_tree(tree: str, copy: str) -> None:
         shutil.copytree(tree, copy, symlinks=True)
     except shutil.Error as error:
         raise OSError(f"the code cannot be copied: {error.args[0][0][2]}") from error
+
+
+def _read_all(descriptor: int) -> bytes:
+    with open(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+def _write_record(path: str, record: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(record)
+    except OSError as error:
+        if is_full(error):
+            raise NoRoom from error
+        raise
 
 
 def _unlink(path: str) -> None:
