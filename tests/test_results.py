@@ -16,6 +16,7 @@ from typing import Any
 import polars
 import pytest
 
+from tests.conftest import Project
 from windlass.collect.confidence import student_t_quantile
 from windlass.collect.groups import GroupRow
 from windlass.collect.index import StudyIndex
@@ -309,6 +310,14 @@ def test_parquet_says_what_it_lacks(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "pip install polars" in ended.stdout
+
+
+def test_repetitions_are_folded_as_seeds_are(project: Project) -> None:
+    command = ["--repeat", "3", "--param", "a=[1,2]", "--", "sh", "-c", "echo $WINDLASS_SEED", "{a}"]
+    project.run("run", "--on", "local", *command)
+    assert [row["repeat"] for row in project.json("results", "--json")] == [1, 2, 3, 1, 2, 3]
+    assert [row["a"] for row in project.json("results", "--by", "all", "--metric", "x", "--json")] == [1, 2]
+    assert [project.run("logs", number).stdout for number in ("0", "4")] == ["1\n", "2\n"]
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:

@@ -22,6 +22,21 @@ def problems(tmp_path: Path, text: str | bytes, overrides: Overrides = NOTHING, 
     return str(caught.value).replace(f"{tmp_path}{os.sep}", "")
 
 
+def test_repetitions_that_contradict_the_study(tmp_path: Path) -> None:
+    seeded = problems(tmp_path, "command: x {seed}\nseeds: 5\nrepeat: 3\n")
+    assert (
+        "study.yaml:3" in seeded
+        and seeded.count("hint") == 1
+        and "the study has seeds" in seeded
+        and "seeds: 15" in seeded
+    )
+    assert "repeat is a parameter" in problems(tmp_path, HEAD + "parameters: {repeat: [1, 2]}\nrepeat: 2\n")
+    assert "a whole number from 1" in problems(tmp_path, HEAD, Overrides(repeat=0))
+    assert "stands for no parameter" in problems(tmp_path, "command: x {repeat}\nrepeat: 2\n")
+    tasks = problems(tmp_path, "x {seed}\n", Overrides(repeat=2, seeds="2"), name="tasks.txt")
+    assert "either seeds or repetitions, not both" in tasks
+
+
 BAD = """\
 name: cartpole
 comand: python old.py

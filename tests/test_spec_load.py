@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from windlass.model import Metric, MetricPattern, Needs, ProgressSpec, Study, Warm, Written
 from windlass.search import count_trials, iterate_trials
+from windlass.search.template import AGENT_WORDS, ARGS_WORDS, BUILT_IN, CHECKPOINT_WORDS, ENVVAR_PREFIX
 from windlass.spec import Overrides, find_study_file, load_study, render_study_reference, study_from_command
 from windlass.spec.schema import NeedsKeys, PackKeys, StudyKeys
 
@@ -283,6 +284,23 @@ def test_task_files_with_seeds(tmp_path: Path) -> None:
     assert (study.metric, study.name) == (Metric("acc", "maximize"), "mine")
 
 
+def test_the_same_command_several_times(tmp_path: Path) -> None:
+    """A repetition is a trial of its own, and its count is in no command."""
+    study = load(tmp_path, HEAD + "parameters: {lr: [1, 2]}\n", Overrides(repeat=3))
+    assert commands(study) == [("python", "train.py", "--lr", f"{lr}") for lr in (1, 1, 1, 2, 2, 2)]
+    assert [trial.settings for trial in iterate_trials(study)][2:4] == [{"lr": 1, "repeat": 3}, {"lr": 2, "repeat": 1}]
+    assert len({trial.id for trial in iterate_trials(study)}) == 6
+    assert study.warnings == ()
+    more = study_from_command(["./measure"], Overrides(repeat=30))
+    fewer = study_from_command(["./measure"], Overrides(repeat=20))
+    assert [trial.id for trial in iterate_trials(more)][:20] == [trial.id for trial in iterate_trials(fewer)]
+    assert commands(load(tmp_path, "command: ./measure\nrepeat: 2\n")) == [("./measure",)] * 2
+    tasks = load(tmp_path, "a\nb\na\n", Overrides(repeat=2), name="tasks.txt")
+    assert [(*trial.settings.values(),) for trial in iterate_trials(tasks)] == [
+        ("a", 1), ("a", 2), ("b", 1), ("b", 2), ("a", 3), ("a", 4)]  # fmt: skip
+    assert commands(tasks) == [("a",)] * 2 + [("b",)] * 2 + [("a",)] * 2
+
+
 # -- the command line
 
 
@@ -395,6 +413,12 @@ def test_the_reference_has_every_key_with_an_example_that_parses() -> None:
             assert f"### `{name}`\n" in page
             assert field.description and field.description in page
             assert list(YAML(typ="safe").load(extra["example"])) == [name]
+
+
+def test_the_reference_has_every_placeholder() -> None:
+    table = render_study_reference().partition("## Placeholders")[2].partition("\n## ")[0]
+    names = {*BUILT_IN, *ARGS_WORDS, *AGENT_WORDS, *CHECKPOINT_WORDS, "seed", f"{ENVVAR_PREFIX}NAME"}
+    assert sorted(name for name in names if f"| `{{{name}}}` |" not in table) == []
 
 
 def test_the_reference_examples_are_accepted(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class Space:
     rows: tuple[Mapping[str, Any], ...] = ()  # method list: the settings themselves
     seeds: tuple[int, ...] = ()
     seed_name: str = "seed"
+    repeats: bool = False  # the seeds only count repetitions of the same command: no placeholder stands for them
     trials: int | None = None
     search_seed: int = 0
 

@@ -39,6 +39,7 @@ def study_options(function: Function) -> Function:
             "--param", "params", multiple=True, metavar="NAME=VALUES", help="A parameter, e.g. 'lr=[0.1,0.01]'."
         ),
         click.option("--seeds", metavar="N", help="Repeat with N seeds, or with those given: '1..5', '3,7'."),
+        click.option("--repeat", type=int, metavar="N", help="Execute every setting N times, without a seed."),
         click.option("--trials", type=int, help="How many settings to draw with method random."),
         click.option("--method", help="grid, random or list."),
         click.option("--search-seed", type=int, help="Makes random settings reproducible."),

@@ -34,6 +34,7 @@ def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
     overrides = Overrides(
         params=tuple(options.pop("params")),
         seeds=options.pop("seeds"),
+        repeat=options.pop("repeat"),
         trials=options.pop("trials"),
         method=options.pop("method"),
         search_seed=options.pop("search_seed"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windlass.ids import trial_id
@@ -35,14 +35,21 @@ def iterate_trials(study: Study) -> Iterator[Trial]:
     template = Template(study.stages, study.name)
     for settings in iterate_settings(study.space):
         identity = trial_id(settings, command)
-        yield Trial(identity, settings, template.fill(settings, identity))
+        yield Trial(identity, settings, template.fill(_for_command(settings, study), identity))
+
+
+def _for_command(settings: Mapping[str, Any], study: Study) -> Mapping[str, Any]:
+    """What placeholders and `{args}` stand for: the count of a repetition is not among it."""
+    if not study.space.repeats:
+        return settings
+    return {name: value for name, value in settings.items() if name != study.space.seed_name}
 
 
 def count_trials(study: Study) -> int:
     """Exactly how many trials `iterate_trials` gives."""
     if study.tasks:
         seeds = len(study.space.seeds) or 1
-        return sum(seeds if _uses_seed(words, study) else 1 for words in study.tasks)
+        return sum(seeds if study.space.repeats or _uses_seed(words, study) else 1 for words in study.tasks)
     return count_settings(study.space)
 
 
@@ -57,9 +64,15 @@ def _iterate_tasks(study: Study) -> Iterator[Trial]:
     for words in study.tasks:
         times_met[words] = times_met.get(words, 0) + 1
         settings: dict[str, Any] = {"task": shlex.join(words)}
+        command = canonical_command((Stage("main", words),))
+        if study.space.repeats:
+            before = len(study.space.seeds) * (times_met[words] - 1)
+            for count in study.space.seeds:
+                counted = {**settings, study.space.seed_name: before + count}
+                yield Trial(trial_id(counted, command), counted, (("main", words),))
+            continue
         if times_met[words] > 1:
             settings["repeat"] = times_met[words]
-        command = canonical_command((Stage("main", words),))
         if not _uses_seed(words, study):
             yield Trial(trial_id(settings, command), settings, (("main", words),))
             continue

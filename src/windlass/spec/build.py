@@ -28,6 +28,7 @@ class Overrides:
 
     params: tuple[str, ...] = ()
     seeds: str | None = None
+    repeat: int | None = None
     trials: int | None = None
     method: str | None = None
     search_seed: int | None = None
@@ -110,7 +111,7 @@ def _apply_overrides(document: Document, overrides: Overrides) -> None:
     value = document.value = dict(document.value)
     if overrides.trials is not None:
         value.pop("run_cap", None)
-    for name in ("seeds", "trials", "method", "search_seed", "name", "metric"):
+    for name in ("seeds", "repeat", "trials", "method", "search_seed", "name", "metric"):
         given = getattr(overrides, name)
         if given is not None:
             value[name] = _override_value(name, given, value.get(name))

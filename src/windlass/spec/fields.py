@@ -257,6 +257,13 @@ def check_seeds(value: Any) -> tuple[int, ...]:
     return found
 
 
+def check_repeat(value: Any) -> int:
+    count = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_SEEDS:
+        raise wrong(f"repeat takes a whole number from 1 to {_MOST_SEEDS:,}, not {value!r}", "repeat: 30")
+    return count
+
+
 def _seed_numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         return tuple(range(1, min(value, _MOST_SEEDS + 1) + 1))

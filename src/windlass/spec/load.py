@@ -11,8 +11,9 @@ from windlass.paths import find_project
 from windlass.search.template import placeholder_names
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
-from windlass.spec.fields import check_metric, check_seeds
+from windlass.spec.fields import check_metric, check_repeat, check_seeds
 from windlass.spec.schema import StudyKeys
+from windlass.spec.space import REPEAT_NAME, repetitions
 from windlass.spec.structure import nearest_word
 from windlass.spec.tasks import parse_tasks
 
@@ -125,13 +126,16 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
             problems.append(Problem("a file of commands has no parameters to search", "write a study.yaml", label))
     warnings: list[str] = []
     seeds = _task_seeds(tasks, overrides, problems, warnings)
+    repeats = _task_repeats(overrides, problems)
     if problems:
         raise InputError(problems)
     place = _place(path)
     return Study(
         name=slug(overrides.name or place.default_name),
         stages=(),
-        space=Space(method="list", seeds=seeds),
+        space=Space(
+            "list", seeds=seeds or repeats, seed_name=REPEAT_NAME if repeats else "seed", repeats=bool(repeats)
+        ),
         workdir=place.folder,
         project_dir=find_project(place.folder),
         source=place.source,
@@ -140,6 +144,18 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
         metric=_task_metric(overrides),
         warnings=tuple(warnings),
     )
+
+
+def _task_repeats(overrides: Overrides, problems: list[Problem]) -> tuple[int, ...]:
+    if overrides.repeat is None:
+        return ()
+    if overrides.seeds is not None:
+        problems.append(Problem("either seeds or repetitions, not both", "leave one of them out", "--repeat"))
+    try:
+        return repetitions(check_repeat(overrides.repeat))
+    except ValueError as error:
+        problems.append(Problem(str(error), "--repeat 30", "--repeat"))
+        return ()
 
 
 def _task_metric(overrides: Overrides) -> Metric | None:

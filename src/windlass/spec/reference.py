@@ -37,6 +37,14 @@ and spaces, quotes, `$` and newlines arrive unchanged. True and false are `True`
 | `{seed}` | the seed, when there are `seeds` (see `seed_name`) |
 | `{trial_id}` | the id of the trial |
 | `{study}` | the name of the study |
+| `{checkpoint}` | the checkpoint to go on from; where there is none yet, its word and the flag before it are dropped |
+| `{checkpoint_dir}` | the folder where this trial keeps its checkpoints, the same for all its attempts |
+| `{resume}` | the words of `checkpoint.resume`, where there is a checkpoint to go on from; must stand alone |
+| `{envvar:NAME}` | the environment variable `NAME`, as it is where the trial runs |
+| `{args_json}` | all parameters as one word of JSON |
+| `{args_json_file}` | the path of a JSON file with all parameters |
+| `{args_no_hyphens}` | all parameters as `name=value`; must stand alone |
+| `{args_no_boolean_flags}` | as `--name=value`; true is a bare `--name`, false is left out; must stand alone |
 | `{{name}}` | a literal `{name}` |
 
 `${name}` is no placeholder, and braces around anything but a name mean nothing.

@@ -24,6 +24,7 @@ from windlass.spec.fields import (
     check_on_nan,
     check_outputs,
     check_parameters,
+    check_repeat,
     check_retries,
     check_seeds,
     check_size,
@@ -119,6 +120,13 @@ class StudyKeys(Keys):
         "number, range or list of numbers",
         "seeds: 5",
         "no repetition",
+    )
+    repeat: Annotated[int | None, BeforeValidator(check_repeat)] = key(
+        "Execute every setting so many times, for a command that takes no seed. Results are folded over the "
+        "repetitions as over seeds; `WINDLASS_SEED` counts them.",
+        "number",
+        "repeat: 30",
+        "1",
     )
     seed_name: Annotated[str | None, BeforeValidator(check_text)] = key(
         "The parameter that carries the seed.", "name", "seed_name: random_state", "seed"

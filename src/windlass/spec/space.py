@@ -23,6 +23,9 @@ _PARAMETERS: Path = ("parameters",)
 _MOST_DRAWN = 10_000  # to see whether enough different settings can be drawn
 
 
+REPEAT_NAME = "repeat"  # the setting that tells repetitions of a command apart
+
+
 def build_space(keys: StudyKeys, placed: list[Placed], problems: Problems, warnings: list[str]) -> Space:
     """The space a study's keys describe. Where there are problems, what it holds is not to be used."""
     rows = _parse_rows(keys.parameters, problems) if isinstance(keys.parameters, list) else ()
@@ -34,19 +37,21 @@ def build_space(keys: StudyKeys, placed: list[Placed], problems: Problems, warni
         zips=keys.zip or (),
         exclude=tuple(_as_values(rule) for rule in keys.exclude or ()),
         rows=rows,
-        seeds=keys.seeds or (),
-        seed_name=keys.seed_name or "seed",
+        seeds=keys.seeds or repetitions(keys.repeat),
+        seed_name=keys.seed_name or ("seed" if keys.seeds or not keys.repeat else REPEAT_NAME),
+        repeats=bool(keys.repeat and not keys.seeds),
         trials=keys.trials,
         search_seed=keys.search_seed or 0,
     )
     before = len(problems.found)
+    _check_repeat(keys, problems)
     _check_seed_name(space, problems)
     _check_zips(space, problems)
     _check_conditions(placed, problems)
     _check_exclude(space, problems)
     if len(problems.found) == before and not problems.found:
         _check_size(space, problems)
-    if 0 < len(space.seeds) <= 3:
+    if 0 < len(space.seeds) <= 3 and not space.repeats:
         seeds = "1 seed says" if len(space.seeds) == 1 else f"{len(space.seeds)} seeds say"
         warnings.append(f"{seeds} little about chance; 5 or more are usual")
     if method == "grid" and space.trials is not None:
@@ -63,7 +68,7 @@ def names_of(space: Space) -> list[str]:
     names = [parameter.name for parameter in space.parameters]
     for row in space.rows:
         names += [name for name in row if name not in names]
-    return names + ([space.seed_name] if space.seeds else [])
+    return names + ([space.seed_name] if space.seeds and not space.repeats else [])
 
 
 def _parse_rows(value: list[Any], problems: Problems) -> tuple[Mapping[str, Any], ...]:
@@ -112,8 +117,27 @@ def _check_listable(placed: list[Placed], problems: Problems) -> None:
             problems.add((*path, "probabilities"), message, "method: random and trials: 50", key=True)
 
 
+def repetitions(repeat: int | None) -> tuple[int, ...]:
+    """1 to `repeat`; nothing where a command is executed once."""
+    return tuple(range(1, repeat + 1)) if repeat is not None and repeat > 1 else ()
+
+
+def _check_repeat(keys: StudyKeys, problems: Problems) -> None:
+    if keys.repeat is not None and keys.seeds:
+        more = f"seeds: {keys.repeat * len(keys.seeds)}"
+        problems.add(
+            ("repeat",), "the study has seeds, and each of them is a repetition", f"{more}, or no seeds", key=True
+        )
+    elif keys.repeat is not None and keys.seed_name is not None:
+        problems.add(("repeat",), "seed_name names a seed, and a repetition has none", "remove seed_name", key=True)
+
+
 def _check_seed_name(space: Space, problems: Problems) -> None:
-    if space.seeds and space.seed_name in names_of(space)[:-1]:
+    if space.repeats:
+        if space.seed_name in names_of(space):
+            message = f"{space.seed_name} is a parameter of this study already"
+            problems.add(("repeat",), message, "give the parameter another name", key=True)
+    elif space.seeds and space.seed_name in names_of(space)[:-1]:
         message = f"{space.seed_name} is a parameter, and the name of the seed too"
         problems.add(("seeds",), message, "remove one of the two, or set seed_name", key=True)
 
