@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.agent.diagnose import OomWatch, in_kernel_log, refine_cause
+from windlass.agent.diagnose import OomWatch, explain_refusal, in_kernel_log, refine_cause
 from windlass.states import Cause
 
 DATA = Path(__file__).parent / "data" / "memory"
@@ -133,3 +133,13 @@ def test_a_real_program_that_asks_for_too_much() -> None:
     program = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28)); bytearray(1 << 30)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert refine_cause(Cause.FAILED, 0, [done.stdout, done.stderr], done.returncode) is Cause.HOST_MEMORY
+
+
+def test_a_trial_that_wanted_to_write_to_data_is_given_the_remedy() -> None:
+    entry = {"as": "datasets/one", "key": "data-0123456789abcdef"}
+    line = b"PermissionError: [Errno 13] Permission denied: '/local/me_7_0/%s/cache.pt'\n"
+    for name in (b"datasets/one", b"windlass-1000/data-0123456789abcdef"):
+        remedy = explain_refusal([b"Traceback\n", line % name], [entry])
+        assert "`data: [{path: datasets/one, writable: true}]`" in remedy
+        assert explain_refusal([line % name], [{**entry, "writable": True}]) == ""
+    assert explain_refusal([line % b"elsewhere", b"datasets/one"], [entry]) == ""

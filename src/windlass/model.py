@@ -109,6 +109,7 @@ class Data:
 
     path: str  # as written: relative to the scratch of the project or to the project; absolute for an archive
     compress: Literal["none", "gzip", "zstd", "auto"] = "none"
+    writable: bool = False  # each job has a copy of its own, to which its trials may write
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,46 @@ def test_a_node_dies_while_data_are_unpacked(project: Project, make_cluster: Cal
         assert project.counts() == {"done": 2} and len(sums(project, 2)) == 1
 
 
+MEDDLE = """
+import os
+folder = os.path.join(os.environ["SLURM_TMPDIR"], "datasets/one")
+for name in ("file 7", "cache.pt"):
+    with open(os.path.join(folder, name), "a") as file:
+        file.write("meddled")
+"""
+
+
+def test_what_a_trial_writes_to_data_is_read_by_nobody_else(cluster_project: Project, slurm: Cluster) -> None:
+    """Permissions stop a user, and tell him what to do; root writes, which is found before the next use."""
+    project = cluster_project
+    project.write("meddle.py", MEDDLE)
+    make_study(project, 1)
+    project.run("run", "--wait")
+    first = sums(project, 1)
+
+    def meddle(name: str, item: str) -> dict[str, int]:
+        lines = f"name: {name}\ncommand: python meddle.py\ndata: [{item}]\n{TERMS}"
+        project.write(f"{name}.yaml", lines)
+        project.run("run", f"{name}.yaml", "--wait", code=None)
+        return project.counts()
+
+    def read_again(name: str) -> list[str]:
+        make_study(project, 1, name=name)
+        project.run("run", f"{name}.yaml", "--wait")
+        assert {project.run("logs", "0", "--study", name).stdout} == first
+        return [event["text"] for _, event in events(project, name) if event["e"] == "note"]
+
+    if os.getuid() == 0:
+        assert meddle("meddle", "datasets/one") == {"done": 1}
+        (note,) = [note for note in read_again("second") if "was changed on" in note]
+        assert "(one/cache.pt was added, one/file 7 has changed); it is unpacked anew" in note
+    else:
+        assert meddle("meddle", "datasets/one") == {"failed": 1}
+        assert "writable: true" in project.run("explain", "0", "--study", "meddle").stdout
+    assert meddle("own", "{path: datasets/one, writable: true}") == {"done": 1}
+    assert "data datasets/one: found on this node" in read_again("third")
+
+
 def test_an_archive_that_was_damaged_after_submission(cluster_project: Project, slurm: Cluster) -> None:
     """No trial begins, the job fails, and everybody is told why; with a good archive it goes on."""
     project = cluster_project

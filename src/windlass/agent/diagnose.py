@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from typing import Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence
 
 from windlass.agent.cgroup import read_cgroup
 from windlass.states import Cause
@@ -41,6 +41,7 @@ _HOST_MEMORY = re.compile(
 _SAYS_KILLED = re.compile(rb"^Killed\s*$|killed by signal: Killed|SIGKILL|exit(?:ed with)? code (?:-9|137)", re.M)
 _BY_SIGKILL = 128 + signal.SIGKILL  # a shell's exit code for a program that was killed
 _RECORD = re.compile(rb"^\d+,\d+,(\d+),[^;]*;.*?(?:[Oo]ut of memory|oom-kill).*?Kill(?:ed)? process (\d+)", re.S)
+_REFUSED = re.compile(rb"^.*(?:Permission denied|Read-only file system).*$", re.M)
 _FRESH_S = 1.0  # the counter is read at most so often for attempts that begin
 
 
@@ -64,6 +65,17 @@ def refine_cause(
     if number == signal.SIGKILL or code == _BY_SIGKILL or (fitting and _SAYS_KILLED.search(text)):
         return Cause.HOST_MEMORY if kernel_killed() else cause
     return cause
+
+
+def explain_refusal(tails: Iterable[bytes], data: Sequence[Mapping[str, Any]]) -> str:
+    """What to do about a trial that failed because it wanted to write to shared data; "" where it did not."""
+    lines = _REFUSED.findall(b"\n".join(tails))
+    for entry in data:
+        names = (os.fsencode(entry["as"]), os.fsencode(entry["key"]))
+        if not entry.get("writable") and any(name in line for line in lines for name in names):
+            item = f"{{path: {entry['as']}, writable: true}}"
+            return f"data on a node are read-only; with `data: [{item}]` each job has a copy that its trials may change"
+    return ""
 
 
 class OomWatch:

@@ -44,12 +44,17 @@ def find_changes(root: str, record: bytes) -> str:
 
 
 def open_tree(root: str) -> None:
-    """Let the owner write again everywhere below `root`: for copies of a sealed tree."""
-    for folder, _, names in os.walk(root):
-        for path in (folder, *(os.path.join(folder, name) for name in names)):
-            mode = os.lstat(path).st_mode
-            if not stat.S_ISLNK(mode) and not mode & stat.S_IWUSR:
-                os.chmod(path, stat.S_IMODE(mode) | stat.S_IWUSR)
+    """Let the owner write again to `root` and all below it: for copies of a sealed tree, or of one file."""
+    _open(root)
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            _open(os.path.join(folder, name))
+
+
+def _open(path: str) -> None:
+    mode = os.lstat(path).st_mode
+    if not stat.S_ISLNK(mode) and not mode & stat.S_IWUSR:
+        os.chmod(path, stat.S_IMODE(mode) | stat.S_IWUSR)
 
 
 def _walk(root: str, is_to_close: bool) -> Dict[str, str]:

@@ -54,10 +54,15 @@ def _move_python_path(origin: str, copy: str) -> None:
 
 
 def stage_data(config: AgentConfig, store: NodeStore, target: str) -> None:
-    """Let each of the study's data appear below `target`, with its relative path. Raises NotReady."""
+    """Let each of the study's data appear below `target`, with its relative path. Raises NotReady.
+
+    They are read-only, because all agents on the node share them. Those that are `writable` are copied for this agent.
+    """
     for entry in config.data:
         tree = store.unpack(entry, f"data {entry['as']}")
         source = _inside(tree, entry)
+        if entry.get("writable"):
+            source = store.make_private(source, os.path.basename(source), target)
         try:
             _link(source, os.path.join(target, entry["as"]))
             if config.code is not None and entry.get("project"):

@@ -101,7 +101,7 @@ class NodeStore:
             raise NotReady(f"{what}: {error.strerror or error}: {error.filename or self._root} on {_node()}") from error
 
     def make_private(self, tree: str, name: str, near: str = "", stays: bool = False, at: str = "") -> str:
-        """A copy of a tree, called `name`, that this agent may write to; gone after `close`, unless it `stays`.
+        """A copy of a tree or file, called `name`, that this agent may write to; gone after `close`, unless it `stays`.
 
         It is made in the folder `near`, which its owner removes if we cannot, or in the store, whose next user does;
         or `at` the path that it has on another node of the job.
@@ -113,7 +113,7 @@ class NodeStore:
                     return at  # the nodes share this disk after all
                 folder, name = os.path.split(at)
             elif near:
-                folder = os.path.join(near, f"windlass-code-{secrets.token_hex(4)}")
+                folder = os.path.join(near, f"windlass-own-{secrets.token_hex(4)}")
             else:
                 folder = self._path(_OWN + secrets.token_hex(8))
                 lock = self._lock(os.path.basename(folder) + _USE, fcntl.LOCK_EX)
@@ -127,7 +127,9 @@ class NodeStore:
             open_tree(copy)
             return copy
         except OSError as error:
-            raise NotReady(f"code: {error.strerror or error} in {near or self._root} on {_node()}") from error
+            place = near or self._root
+            why = error.strerror or error
+            raise NotReady(f"{name} cannot be copied into {place} on {_node()}: {why}") from error
 
     def close(self) -> None:
         """Let go of what this agent used, and remove what was its own."""
@@ -381,9 +383,12 @@ def _copy_tree(tree: str, copy: str) -> None:
             return
         remove_tree(copy)
     try:
-        shutil.copytree(tree, copy, symlinks=True)
+        if os.path.isdir(tree):
+            shutil.copytree(tree, copy, symlinks=True)
+        else:
+            shutil.copy2(tree, copy)
     except shutil.Error as error:
-        raise OSError(f"the code cannot be copied: {error.args[0][0][2]}") from error
+        raise OSError(error.args[0][0][2]) from error
 
 
 def _read_all(descriptor: int) -> bytes:

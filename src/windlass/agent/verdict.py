@@ -8,7 +8,7 @@ from typing import Callable, Optional, Tuple
 from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Attempt, cause_of
 from windlass.agent.config import AgentConfig
-from windlass.agent.diagnose import OomWatch, refine_cause
+from windlass.agent.diagnose import OomWatch, explain_refusal, refine_cause
 from windlass.states import STATE_OF, Cause, State
 
 _IDLE_TURNS = 2  # so many without progress, and a trial is not given another
@@ -64,6 +64,7 @@ class Turns:
         if cause is Cause.DONE or (code and code == self._config.again_code):
             return Cause.AGAIN
         tails = [stream.tail() for stream in attempt.streams.values()]
+        attempt.note = attempt.note or explain_refusal(tails, self._config.data)
         return refine_cause(cause, number, tails, code, lambda: self.kills.has_killed(attempt.attempt, attempt.started))
 
     def _is_a_turn(self, attempt: Attempt, cause: Cause) -> bool:

@@ -117,7 +117,9 @@ def _appears_as(item: Data, path: str) -> str:
 
 def _entry(item: Data, path: str, scratch: str, project: str, say: Callable[[str], None]) -> dict[str, Any]:
     name = _appears_as(item, path)
-    entry = {"as": name, "inner": os.path.basename(name), "project": None, "source": path}
+    entry: dict[str, Any] = {"as": name, "inner": os.path.basename(name), "project": None, "source": path}
+    if item.writable:
+        entry["writable"] = True
     if not os.path.isdir(path):
         return {**entry, **_foreign(path)}
     real = os.path.realpath(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -40,7 +41,7 @@ class _Wanted:
         self.scratch = study_roots(folder, self.project, os.environ.get("SCRATCH"))[0]
         if compress is not None:
             how: Any = compress
-            self.items = tuple(Data(item.path, how) for item in self.items)
+            self.items = tuple(replace(item, compress=how) for item in self.items)
         if not self.items:
             raise input_error(f"{self.file} names no data", "data: [datasets/dataset1]")
 

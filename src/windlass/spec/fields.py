@@ -77,16 +77,18 @@ def check_lines(value: Any) -> tuple[str, ...]:
 
 
 def check_data(value: Any) -> tuple[Data, ...]:
-    """Paths, or mappings with `path` and `compress`."""
+    """Paths, or mappings with `path`, `compress` and `writable`."""
     items = value if isinstance(value, list) else [value]
     found = []
     for number, item in enumerate(items):
         said = item if isinstance(item, dict) else {"path": item}
-        unknown = [name for name in said if name not in ("path", "compress")]
+        unknown = [name for name in said if name not in ("path", "compress", "writable")]
         if unknown or "path" not in said:
-            raise wrong("each of data is a path, or a mapping with path and compress", "path: datasets/text", (number,))
+            text = "each of data is a path, or a mapping with path, compress and writable"
+            raise wrong(text, "path: datasets/text", (number,))
         compress = one_of(said.get("compress", "none"), ("none", "gzip", "zstd", "auto"))
-        found.append(Data(check_text(said["path"]), cast(Any, compress)))
+        writable = check_truth(said.get("writable", False))
+        found.append(Data(check_text(said["path"]), cast(Any, compress), writable))
     return tuple(found)
 
 

@@ -235,9 +235,10 @@ class StudyKeys(Keys):
     data: Annotated[Any, BeforeValidator(check_data)] = key(
         "Folders and archives that trials read. Each is packed into one archive, unpacked once on each node, and "
         "appears under `$SLURM_TMPDIR` with the same relative path. Relative to `$SCRATCH/<project>`, else to the "
-        "project.",
-        "list of paths, or of mappings with `path` and `compress`",
-        "data: [datasets/dataset1, {path: datasets/text, compress: zstd}]",
+        "project. All trials on a node share it, so it is read-only; with `writable: true` each job has a copy of its "
+        "own.",
+        "list of paths, or of mappings with `path`, `compress` and `writable`",
+        "data: [datasets/dataset1, {path: datasets/text, compress: zstd, writable: true}]",
     )
     environment: EnvironmentKeys | None = key(
         "What is activated before anything is started.", "mapping", "environment: {venv: .venv, modules: [cuda]}"
