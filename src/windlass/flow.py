@@ -135,7 +135,7 @@ def submit_plan(
         os.makedirs(paths.claims, exist_ok=True)
         pack_data(plan)  # may take long: before the turn, which others would take for lost
         with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
-            more = _rehearsal(rehearse_s)
+            more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
             prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample, more)
             reporter.prepared(plan, prepared)
             wanted = agents_wanted(plan.terms, prepared.register)
@@ -146,6 +146,11 @@ def submit_plan(
 
 def _rehearsal(rehearse_s: float | None) -> dict[str, Any]:
     return {} if rehearse_s is None else {"rehearse_s": rehearse_s}
+
+
+def _watching(study: Study, sample: int | None) -> dict[str, Any]:
+    """A sample asks whether trials work at all: NaN in their metrics or in the files that they write is a failure."""
+    return {} if sample is None or study.on_nan == "ignore" else {"watch_nan": True}
 
 
 def submit_folder(paths: StudyPaths, terms: Terms) -> Submitted:
@@ -229,7 +234,7 @@ def run_plan(
     if problems:
         raise InputError(problems)
     trials = iterate_trials(plan.study)
-    more = _rehearsal(rehearse_s)
+    more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
     prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample, more)
     reporter.prepared(plan, prepared)
     return run_folder(paths, plan.slots, launcher, reporter, on_end, sample is not None)

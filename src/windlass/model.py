@@ -159,7 +159,7 @@ class Study:
     tasks: tuple[tuple[str, ...], ...] = ()
     metric: Metric | None = None
     metrics: tuple[MetricPattern, ...] = ()
-    on_nan: Literal["warn", "stop"] = "warn"
+    on_nan: Literal["warn", "stop", "ignore"] = "warn"
     # What was said in the file about settings that other layers may say too; see plan/settings.py.
     said: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)

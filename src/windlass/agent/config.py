@@ -33,7 +33,8 @@ class AgentConfig:
         self.retries: Dict[str, int] = plan["retries"]
         self.metric: Optional[str] = plan["metric"]
         self.metrics: List[Tuple[str, Optional[str]]] = [(name, regex) for name, regex in plan["metrics"]]
-        self.stop_on_nan: bool = plan["on_nan"] == "stop"
+        self.watch_nan: bool = plan.get("watch_nan", False)  # a sample: NaN anywhere is a failure
+        self.stop_on_nan: bool = plan["on_nan"] == "stop" or self.watch_nan
         self.outputs: List[str] = plan["outputs"]
         self.output_limit_bytes: int = plan["output_limit_bytes"]
         # Not in plans of the first days.

@@ -8,7 +8,10 @@ from typing import Callable, Dict, Optional
 from windlass.agent.child import NO_METRICS, Attempt
 from windlass.agent.config import AgentConfig
 from windlass.agent.gauge import Gauges
-from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, OutputPatterns
+from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, OutputPatterns, find_step
+from windlass.agent.nan_lines import find_not_finite
+
+_SHOWN = 120  # characters of a line that is quoted
 
 
 class Listener:
@@ -26,7 +29,7 @@ class Listener:
     def line_reader(self, attempt: Attempt) -> Callable[[bytes], None]:
         """What reads each line that an attempt prints."""
         progress = self._gauges.of(attempt).read
-        if not self._patterns:
+        if not self._patterns and not self._config.watch_nan:
             return progress
 
         def read(line: bytes) -> None:
@@ -39,8 +42,18 @@ class Listener:
             }
             if fresh:
                 self._record(attempt, time.time(), step, fresh)
+            if self._config.watch_nan and attempt.cause is None:
+                self._watch(attempt, line)
 
         return read
+
+    def _watch(self, attempt: Attempt, line: bytes) -> None:
+        """Without a name for its metrics, what a trial prints is searched for the usual ones."""
+        found = find_not_finite(line)
+        if found is not None:
+            step = find_step(line)
+            shown = line.decode("utf-8", "replace").strip()[:_SHOWN]
+            self._not_a_number(attempt, *found, step, f": it printed {shown!r}")
 
     def take_logged(self, attempt: Attempt, message: Message) -> None:
         """What windlass.log has sent."""
@@ -56,16 +69,20 @@ class Listener:
             book.step = step
         for name, value in values.items():
             book.add(name, value)
-            if name == self._config.metric and not abs(value) < float("inf"):
-                self._not_a_number(attempt, name, value)
+            if (name == self._config.metric or self._config.watch_nan) and not abs(value) < float("inf"):
+                self._not_a_number(attempt, name, value, step)
         if attempt.curve is None:
             attempt.curve = Curve()
         if values and attempt.curve.keep(when):
             self._curves.add(attempt.trial.number, attempt.attempt, when, step, values)
 
-    def _not_a_number(self, attempt: Attempt, name: str, value: float) -> None:
-        at_step = "" if attempt.book.step is None else f" at step {attempt.book.step:g}"
-        attempt.note = attempt.note or f"{name} became {value}{at_step}"
+    def _not_a_number(
+        self, attempt: Attempt, name: str, value: float, step: Optional[float], printed: str = ""
+    ) -> None:
+        if step is None:
+            step = attempt.book.step if attempt.book.step is not None else self._gauges.of(attempt).progress.step
+        at_step = "" if step is None else f" at step {step:g}"
+        attempt.note = attempt.note or f"{name} became {value}{at_step}{printed}"
         if self._config.stop_on_nan and attempt.cause is None:
             self._diverged(attempt)
 

@@ -69,8 +69,13 @@ class OutputPatterns:
                     continue
         if not found:
             return found, None
-        progress = _BAR.search(line) or _STEP.search(line)
-        return found, finite_number(progress.group(1)) if progress else None
+        return found, find_step(line)
+
+
+def find_step(line: bytes) -> Optional[float]:
+    """The step that a line of output is about, where it says so."""
+    progress = _BAR.search(line) or _STEP.search(line)
+    return finite_number(progress.group(1)) if progress else None
 
 
 class Curve:

@@ -26,6 +26,7 @@ from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits, Notice, wall_of
 from windlass.agent.listen import Listener
 from windlass.agent.metrics import Message, MetricsFile
+from windlass.agent.nan_files import NanFiles
 from windlass.agent.output import OutputLog
 from windlass.agent.outputs import OutputKeeper
 from windlass.agent.pipes import Pipes
@@ -88,6 +89,7 @@ class Runner:
         self._listener = Listener(config, self.curves, gauges, lambda attempt: self.stop(attempt, Cause.DIVERGED))
         self.pipes = Pipes(poller, self.output, self._listener, config.output_limit_bytes)
         self.keeper = OutputKeeper.of(config, paths, agent, base_env)
+        self._nan_files = NanFiles(self._env) if config.watch_nan else None
         self._count = 0
         self.finished = 0
         self.failed = 0
@@ -373,7 +375,9 @@ class Runner:
         waiting: List[Attempt] = []
         for attempt in self.ended:
             self._close_stage(attempt)
-            if self.keeper is None:
+            if not self._looked_for_nan(attempt):
+                waiting.append(attempt)  # its files are being read: ask again at the next turn
+            elif self.keeper is None:
                 self._finish(attempt)
             elif self.keeper.safe(attempt.attempt, attempt.trial, attempt.variables):
                 note, lost = self.keeper.settle(attempt.attempt)
@@ -385,6 +389,20 @@ class Runner:
             else:
                 waiting.append(attempt)  # large files are being copied: ask again at the next turn
         self.ended[:] = waiting
+
+    def _looked_for_nan(self, attempt: Attempt) -> bool:
+        """Whether all files that an attempt of a sample has written are looked through; False: ask again."""
+        well = attempt.status == 0 and attempt.cause is None
+        if self._nan_files is None or not (well or attempt.cause is Cause.TIME):
+            return True
+        places = [self._checkpoints.folder_of(attempt.trial), self._config.workdir]
+        if not self._nan_files.settled(attempt.attempt, attempt.trial.stages, places, attempt.started_wall):
+            return False
+        bad, note = self._nan_files.take(attempt.attempt)
+        attempt.note = bad or attempt.note or note
+        if bad:
+            attempt.cause = Cause.DIVERGED
+        return True
 
     def _finish(self, attempt: Attempt) -> None:
         cause, code, number = self._turns.judge(attempt)

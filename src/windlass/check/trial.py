@@ -22,9 +22,10 @@ from windlass.launch.local import LocalLauncher
 from windlass.model import Plan, Study
 from windlass.paths import StudyPaths
 from windlass.site.local import Site
-from windlass.states import State
+from windlass.states import Cause, State
 
 _LOOK_S = 0.2
+_DIVERGED = "diverged"
 _MOST_FILES = 200_000
 _PASSED_OVER = (".git", ".windlass", "__pycache__", ".windlass-data")
 
@@ -41,11 +42,18 @@ class TriedTrial:
     shared_bytes: int = 0
     written_bytes: int = 0  # by its processes in all, wherever that went; at least
 
+    @property
+    def diverged(self) -> bool:
+        """Whether it failed for NaN or infinity, not for an error."""
+        return self.problem.startswith(_DIVERGED)
+
 
 def check_trial(tried: TriedTrial | None, why_not: str) -> Item:
     """Item: one trial works."""
     if tried is None:
         return skipped("trial", f"none was executed: {why_not}")
+    if tried.diverged:
+        return failed("trial", f"the first one {tried.problem}", "mend it, or `on_nan: ignore` in the study")
     if tried.problem:
         return failed("trial", f"the first one {tried.problem}", "windlass run --sample 1, windlass logs")
     return passed("trial", f"the first one, from a copy of the code, {tried.ending}")
@@ -105,10 +113,13 @@ def _ending(paths: StudyPaths, limit_s: float) -> tuple[float, bool, str, str]:
         return 0.0, True, "", f"could not be started: {notes[-1] if notes else 'nobody knows why'}"
     record = records[0]
     seconds = record.duration_s or 0.0
+    note = f"; {record.note}" if record.note else ""
     if record.state is State.DONE:
-        return seconds, True, f"is done after {seconds:.1f} s", ""
-    if record.cause == "time limit":
-        return seconds, False, f"went on well for {limit_s:g} s", ""
+        return seconds, True, f"is done after {seconds:.1f} s{note}", ""
+    if record.cause == Cause.TIME.value:
+        return seconds, False, f"went on well for {limit_s:g} s{note}", ""
+    if record.cause == Cause.DIVERGED.value:
+        return seconds, True, "", f"{_DIVERGED} after {seconds:.1f} s: {record.note}"
     code = f" (exit code {record.exit_code})" if record.exit_code else ""
     return seconds, True, "", f"ended badly after {seconds:.1f} s: {record.cause}{code}{_last_words(paths)}"
 

@@ -16,6 +16,7 @@ from windlass.cli.request import Asked, read_request, warn
 from windlass.collect.joblog import Joblog
 from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
+from windlass.collect.results import read_failed
 from windlass.errors import input_error
 from windlass.flow import Outcome, check_slurm_plan, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
@@ -25,8 +26,10 @@ from windlass.rehearse import RehearsingLauncher, rehearse_plan
 from windlass.spec.units import parse_duration_s
 from windlass.view.plan import render_cost_line, render_submitted
 from windlass.view.status import render_end, view_to_json
+from windlass.view.story import render_failed
 
 _MANY_TRIALS = 100_000
+_MOST_NAMED = 10
 
 
 @click.command(cls=CommandWithWords)
@@ -93,6 +96,9 @@ def command(
     if plan.settings["keep"].value == "best" and outcome.exit_code == 0:
         prune_outputs(outcome.paths)
     show_outcome(outcome, as_json, quiet)
+    if sample is not None and not as_json and not quiet:
+        for line in render_failed(read_failed(outcome.paths, _MOST_NAMED)):
+            click.echo(f"  {line}", err=True)
     return outcome.exit_code
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from windlass.claims.ranges import normalise
+from windlass.claims.ranges import contains, normalise
 from windlass.collect.groups import (
     ROW_HEAD,
     ROW_TAIL,
@@ -19,7 +20,7 @@ from windlass.collect.groups import (
     reserved_name,
 )
 from windlass.collect.index import StudyIndex
-from windlass.collect.look import find_lost
+from windlass.collect.look import find_lost, read_register
 from windlass.collect.usage import cores_of, memory_mb_of, used
 from windlass.journal.fold import TrialRecord
 from windlass.model import Metric, Range
@@ -78,6 +79,20 @@ def result_rows(
 ) -> ResultRows:
     """The rows of the included trials."""
     return ResultRows(paths, index, included, metric, seed_name, find_lost(paths, index), with_usage)
+
+
+def read_failed(paths: StudyPaths, limit: int) -> list[tuple[Mapping[str, Any], TrialRecord]]:
+    """The first trials that failed, of those that the study has now: each with its line of trials.jsonl."""
+    index = StudyIndex(paths)
+    trials = TrialFile(paths)
+    try:
+        index.refresh()
+        current = read_register(paths).current
+        records = (one for one in index.records(states=(State.FAILED,)) if contains(current, one.number))
+        return [(trials.read(record.number), record) for record in itertools.islice(records, limit)]
+    finally:
+        trials.close()
+        index.close()
 
 
 def usage_columns(record: TrialRecord | None) -> Row:

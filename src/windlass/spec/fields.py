@@ -304,7 +304,7 @@ def check_method(value: Any) -> str:
 
 
 def check_on_nan(value: Any) -> str:
-    return one_of(value, ("warn", "stop"))
+    return one_of(value, ("warn", "stop", "ignore"))
 
 
 def check_metric(value: Any) -> Metric:

@@ -163,9 +163,11 @@ class StudyKeys(Keys):
         "list of names, or mapping",
         "metrics: [loss, accuracy]",
     )
-    on_nan: Annotated[Literal["warn", "stop"] | None, BeforeValidator(check_on_nan)] = key(
-        "What happens when the study's metric becomes NaN or infinite.",
-        "`warn` or `stop`",
+    on_nan: Annotated[Literal["warn", "stop", "ignore"] | None, BeforeValidator(check_on_nan)] = key(
+        "What happens when the study's metric becomes NaN or infinite: `warn` notes it, `stop` ends the trial, which "
+        "then counts as failed. `windlass check` and `windlass run --sample` take NaN in any metric, and in the "
+        "checkpoints that a trial writes, for a failure, except with `ignore`.",
+        "`warn`, `stop` or `ignore`",
         "on_nan: stop",
         "warn",
     )

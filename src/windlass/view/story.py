@@ -36,6 +36,16 @@ def render_verdict(record: TrialRecord) -> str:
     return f"{record.state.value}: {how}" if record.cause else record.state.value
 
 
+def render_failed(failed: Sequence[tuple[Mapping[str, Any], TrialRecord]]) -> list[str]:
+    """A line for each trial that failed: its settings, the cause, and what its agent noted."""
+    lines = []
+    for trial, record in failed:
+        settings = " ".join(f"{name}={value}" for name, value in trial["settings"].items())
+        how = _how(record.cause, record.exit_code, record.signal, record.stage)
+        lines.append(f"trial {record.number} ({settings}): {record.note or how}")
+    return lines
+
+
 def render_attempts(stories: Sequence[AttemptStory], alive: Mapping[str, bool]) -> list[str]:
     """A line an attempt, in the order they began."""
     lines = []
