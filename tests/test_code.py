@@ -227,6 +227,25 @@ def test_the_same_tree_is_the_same_archive(project: Project) -> None:
     assert archive.read_bytes() == content
 
 
+def test_a_damaged_archive_is_made_anew(project: Project) -> None:
+    make_study(project)
+    project.write("bin/tool", "#!/bin/sh\n").chmod(0o755)
+    (project.folder / "link").symlink_to("bin/tool")
+    with open(os.fsencode(project.folder) + b"/\xff no text", "wb") as file:
+        file.write(b"x")
+    run(project)
+    archive = Path(planned(project)["code"]["archive"])
+    content = archive.read_bytes()
+    assert "is damaged" not in run(project).stderr
+    for place in (len(content) // 3, len(content) - 6):
+        archive.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert "is damaged: the code is packed anew" in run(project).stderr
+        assert archive.read_bytes() == content
+    os.truncate(archive, len(content) // 2)
+    assert "is damaged: the code is packed anew" in run(project).stderr
+    assert archive.read_bytes() == content
+
+
 def test_old_archives_go(project: Project) -> None:
     make_study(project)
     for value in range(6):

@@ -15,7 +15,8 @@ import pytest
 
 from tests.conftest import Project, wait_for
 from tests.test_store import check_tree
-from windlass.agent.store import NodeStore
+from windlass.agent import unpack
+from windlass.agent.store import NodeStore, NotReady
 from windlass.bundle import pack
 from windlass.bundle.data import find_small_files, pack_items
 from windlass.bundle.pack import scan_folder
@@ -151,6 +152,56 @@ def test_an_archive_that_was_cut_short_is_made_anew(place: Place) -> None:
     (entry,) = place.pack("one")
     os.truncate(entry["archive"], 1000)
     assert place.pack("one") == [entry] and os.stat(entry["archive"]).st_size == entry["bytes"]
+
+
+def flip_a_byte(path: str, is_time_kept: bool = False) -> None:
+    """As a disk does it, whose file keeps its time, or a program."""
+    status = os.stat(path)
+    with open(path, "r+b") as file:
+        file.seek(status.st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    if is_time_kept:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_an_archive_that_was_written_to_is_made_anew(place: Place) -> None:
+    make_set(place.scratch / "one")
+    (entry,) = place.pack("one")
+    content = Path(entry["archive"]).read_bytes()
+    assert place.pack("one") == [entry] and len(place.said) == 1
+    flip_a_byte(entry["archive"])
+    assert place.pack("one") == [entry] and Path(entry["archive"]).read_bytes() == content
+    assert place.said[1].endswith("may have been written to since it was packed: its checksum is compared")
+    assert place.said[2:3] == [f"{entry['archive']} is damaged: it is packed anew"]
+    # One that is whole, whatever its time, is read once.
+    os.utime(entry["archive"], (1e9, 1e9))
+    del place.said[:]
+    for _ in range(2):
+        assert place.pack("one") == [entry]
+    assert len(place.said) == 1 and "its checksum is compared" in place.said[0]
+
+
+def test_an_archive_that_a_node_found_damaged_is_made_anew(place: Place, tmp_path: Path) -> None:
+    make_set(place.scratch / "one")
+    (entry,) = place.pack("one")
+    flip_a_byte(entry["archive"], is_time_kept=True)
+    assert place.pack("one") == [entry] and len(place.said) == 1  # nobody can know, without reading all of it
+    store = NodeStore(str(tmp_path / "root"), lambda _: None)
+    with pytest.raises(NotReady, match=r"is damaged: .* `windlass run` packs it anew"):
+        store.unpack(entry, "data one")
+    assert place.pack("one") == [entry] and place.said[2:3] == [f"{entry['archive']} is damaged: it is packed anew"]
+    check_tree(store.unpack(entry, "data one") + "/one", place.scratch / "one")
+    # A node that was wrong about it costs one reading.
+    unpack.mark_damaged(entry["archive"], "node7: is damaged")
+    del place.said[:]
+    for _ in range(2):
+        assert place.pack("one") == [entry]
+    assert place.said == ["node7: is damaged: its checksum is compared"]
+    assert sorted(os.listdir(place.scratch / ".windlass-data")) == sorted(
+        [".gitignore", os.path.basename(entry["archive"]), os.path.basename(entry["archive"]) + ".json"]
+    )
 
 
 def test_no_place_beside_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

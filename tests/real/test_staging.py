@@ -19,6 +19,7 @@ from tests.real.conftest import on_cluster
 from tests.real.study import run_to_the_end, wait_until_idle, wrap
 from tests.real.test_survival import agents_of
 from tests.test_code import git
+from tests.test_data import flip_a_byte
 
 pytestmark = pytest.mark.slow
 
@@ -236,6 +237,31 @@ def test_an_archive_that_was_damaged_after_submission(cluster_project: Project, 
     assert not [name for store in local_stores(slurm) for name in os.listdir(store) if name.startswith("data-")]
     run_to_the_end(project, slurm)
     assert project.counts() == {"done": 2} and archive.stat().st_size == size
+
+
+def test_damaged_archives_are_packed_anew(cluster_project: Project, slurm: Cluster) -> None:
+    """Of data and of code, with a byte that is another and a time that is the same: a node has to find it."""
+    project = cluster_project
+    make_study(project, 1)
+
+    def damage(pattern: str) -> str:
+        project.run("run", "--sbatch", "--hold")
+        (archive,) = project.folder.glob(pattern)
+        flip_a_byte(str(archive), is_time_kept=True)
+        release(slurm)
+        wait_until_idle(slurm)
+        reasons = [event["reason"] for _, event in events(project) if event["e"] == "bye"]
+        assert archive.name in reasons[-1] and "`windlass run` packs it anew" in reasons[-1]
+        return project.run("run", "--wait").stderr
+
+    assert "is damaged: it is packed anew" in damage("datasets/.windlass-data/*.tar")
+    assert project.counts() == {"done": 1}
+    project.write("new.py", "")  # other code, which no node has yet
+    make_study(project, 2)
+    for old in project.folder.glob(".windlass/study/code-*.tar.gz"):
+        old.unlink()
+    assert "is damaged: the code is packed anew" in damage(".windlass/study/code-*.tar.gz")
+    assert project.counts() == {"done": 2} and len(sums(project, 2)) == 1
 
 
 def local_stores(cluster: Cluster) -> list[Path]:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from windlass.agent.seal import find_changes, open_tree, seal_tree
-from windlass.agent.unpack import BadArchive, NoRoom, unpack_archive
+from windlass.agent.unpack import BadArchive, NoRoom, UnreadArchive, mark_damaged, unpack_archive
 from windlass.journal.write import is_full
 
 _PART, _MAKE, _USE = ".part", ".make", ".use"
@@ -74,8 +74,10 @@ class NodeStore:
         def make(folder: str) -> None:
             try:
                 unpack_archive(entry, folder)
-            except BadArchive as error:
+            except UnreadArchive as error:
                 raise NotReady(f"{what}: {error}") from error
+            except BadArchive as error:
+                raise NotReady(f"{what}: {error}; {_mend(entry, str(error))}") from error
 
         need_bytes = entry["unpacked_bytes"]
         return self.provide(entry["key"], make, need_bytes, entry["files"], what, sealed=True)
@@ -356,6 +358,15 @@ class NodeStore:
             except FileNotFoundError:
                 pass  # dropped while we waited: begin anew
             os.close(descriptor)
+
+
+def _mend(entry: Mapping[str, Any], why: str) -> str:
+    """What is to be done about a damaged archive; the client that does it is left a note."""
+    if entry.get("crc32") is None:
+        return "put a whole one in its place, then `windlass run`"
+    if entry["key"].startswith("data-"):  # an archive of code is read whole before each submission
+        mark_damaged(entry["archive"], f"{_node()}: {why}")
+    return "`windlass run` packs it anew"
 
 
 def remove_tree(path: str) -> None:

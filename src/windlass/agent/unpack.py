@@ -17,6 +17,7 @@ import tempfile
 import zlib
 from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Set
 
+DAMAGED = ".damaged"  # ending of the note beside an archive that could not be unpacked
 _PIECE = 1 << 18
 _PIPE_SIZE = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which `fcntl` names from Python 3.10 on
@@ -25,11 +26,24 @@ _FULL_WORDS = ("No space left", "Disk quota exceeded")
 
 
 class BadArchive(Exception):
-    """The archive is missing, cut short, changed or damaged; the text says which."""
+    """The archive is cut short, changed or damaged; the text says which."""
+
+
+class UnreadArchive(BadArchive):
+    """The archive is missing, or this node lacks what it takes to read it."""
 
 
 class NoRoom(Exception):
     """The disk became full on the way."""
+
+
+def mark_damaged(archive: str, why: str) -> None:
+    """Leave a note beside the archive, because of which the next client looks at its checksum before it is used."""
+    try:
+        with open(archive + DAMAGED, "w", encoding="utf-8") as file:
+            file.write(why)
+    except OSError:
+        pass  # the folder may be read-only here
 
 
 def unpack_archive(entry: Mapping[str, Any], target: str) -> None:
@@ -43,7 +57,7 @@ def unpack_archive(entry: Mapping[str, Any], target: str) -> None:
             if tar:
                 _feed_tar(tar, source, target, entry["kind"])
             elif entry["kind"] == "zstd":
-                raise BadArchive(f"{entry['archive']}: there is no GNU tar on this node to read it with zstd")
+                raise UnreadArchive(f"{entry['archive']}: there is no GNU tar on this node to read it with zstd")
             else:
                 _use_python(source, target)
         source.finish()
@@ -52,7 +66,7 @@ def unpack_archive(entry: Mapping[str, Any], target: str) -> None:
     except OSError as error:
         if error.errno in _FULL:
             raise NoRoom from error
-        raise BadArchive(f"{entry['archive']}: {error.strerror or error}") from error
+        raise UnreadArchive(f"{entry['archive']}: {error.strerror or error}") from error
     finally:
         source.close()
 
@@ -69,7 +83,7 @@ class _Source:
         try:
             self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115
         except OSError as error:
-            raise BadArchive(f"{self.path}: {error.strerror}") from error
+            raise UnreadArchive(f"{self.path}: {error.strerror}") from error
         size = os.fstat(self._file.fileno()).st_size
         if size != self._size:
             self._file.close()
@@ -136,7 +150,7 @@ def _feed_tar(tar: str, source: _Source, target: str, kind: str) -> None:
     words = [tar, "--extract", "--file=-", "--blocking-factor=512", "--same-permissions", "--no-same-owner"]
     if kind == "zstd":
         if shutil.which("zstd") is None:
-            raise BadArchive(f"{source.path}: there is no zstd on this node to read it with")
+            raise UnreadArchive(f"{source.path}: there is no zstd on this node to read it with")
         words.append("--use-compress-program=zstd")
     env: Dict[str, str] = {**os.environ, "LC_ALL": "C"}
     with tempfile.TemporaryFile() as errors:

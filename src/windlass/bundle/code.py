@@ -82,7 +82,7 @@ def _archive(project: str, files: Sequence[CodeFile], folder: str) -> tuple[str,
     """Path, key, size and checksum of the archive of these files; made only if there is none yet."""
     key = hash_files(project, files)
     path = _path_of(folder, key)
-    if not os.path.exists(path):
+    if not os.path.exists(path) or not _is_whole(path, key):
         partial = os.path.join(folder, f"code.{os.getpid()}.part")
         try:
             # Files may change between the two readings: the key is that of what is in the archive.
@@ -101,6 +101,34 @@ def _archive(project: str, files: Sequence[CodeFile], folder: str) -> tuple[str,
             crc32 = zlib.crc32(piece, crc32)
             size += len(piece)
     return path, key, size, crc32
+
+
+def _is_whole(path: str, key: str) -> bool:
+    """Whether an archive that was made before can be unpacked, to exactly the files of that key."""
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
+            for member in archive:
+                _add_member(digest.update, archive, member)
+            while packed.read(1 << 20):
+                pass  # the checksum of the whole is compared at its end
+    except (OSError, EOFError, zlib.error, tarfile.TarError):
+        return _say_damaged(path)
+    return digest.hexdigest()[:12] == key or _say_damaged(path)
+
+
+def _say_damaged(path: str) -> bool:
+    print(f"note: {path} is damaged: the code is packed anew", file=sys.stderr)
+    return False
+
+
+def _add_member(update: Callable[[bytes], object], archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    if member.issym():
+        content, kind = os.fsencode(member.linkname), stat.S_IFLNK
+    else:
+        file = archive.extractfile(member)
+        content, kind = b"" if file is None else file.read(), stat.S_IFREG
+    _add(update, CodeFile(member.name, kind | member.mode, len(content)), content)
 
 
 def _path_of(folder: str, key: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from windlass.bundle.pack import choose_compression, find_packed, pack_folder, packed_places, scan_folder
+from windlass.bundle.pack import choose_compression, find_doubt, find_packed, pack_folder, packed_places, scan_folder
 from windlass.bundle.words import command_words
 from windlass.errors import InputError, Problem
 from windlass.model import Data, Plan, Study
@@ -143,7 +143,10 @@ def look_at_item(item: Data, path: str, scratch: str) -> dict[str, Any]:
     scan = scan_folder(real)
     how = choose_compression(real, item.compress, lambda text: None)
     packed = find_packed(real, scan, how, packed_places(real, scratch))
-    return {**row, "files": scan.files, "bytes": scan.size, "archive": packed.archive if packed is not None else None}
+    row.update(files=scan.files, bytes=scan.size, archive=None)
+    if packed is not None:
+        row.update(archive=packed.archive, doubt=find_doubt(packed))
+    return row
 
 
 def _foreign(path: str) -> dict[str, Any]:

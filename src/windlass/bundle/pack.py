@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
+from windlass.agent.unpack import DAMAGED
 from windlass.bundle.tree import PACKED
 from windlass.errors import input_error
 from windlass.launch._shell import ask, stream
@@ -87,9 +88,9 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
     scan = scan_folder(path)
     how = choose_compression(path, compress, say)
     places = packed_places(path, spare)
-    found = find_packed(path, scan, how, places)
-    if found is not None:
-        return found
+    for found in _candidates(path, scan, how, places):
+        if _is_whole(found, say):
+            return found
     place = next(filter(_can_write, places), "")
     if not place:
         raise input_error(f"{path}: there is no place for its archive", f"make {places[0]} or {places[1]} writable")
@@ -110,8 +111,14 @@ def packed_places(path: str, spare: str) -> list[str]:
 
 def find_packed(path: str, scan: Scan, how: str, places: Sequence[str]) -> Packed | None:
     """The archive of what a folder holds now, if there is one."""
-    found = (_find(_base(place, path, scan, how)) for place in places)
-    return next((packed for packed in found if packed is not None), None)
+    return next(_candidates(path, scan, how, places), None)
+
+
+def _candidates(path: str, scan: Scan, how: str, places: Sequence[str]) -> Iterator[Packed]:
+    for place in places:
+        packed = _find(_base(place, path, scan, how))
+        if packed is not None:
+            yield packed
 
 
 def choose_compression(path: str, wanted: str, say: Callable[[str], None]) -> str:
@@ -156,31 +163,88 @@ def _can_write(place: str) -> bool:
 
 
 def _find(archive: str) -> Packed | None:
-    """What was packed before, if it is whole."""
+    """What was packed before, if it has the length that it had then."""
     try:
-        with open(archive + ".json", encoding="utf-8") as file:
-            said: dict[str, Any] = json.load(file)
-        if os.stat(archive).st_size == said["bytes"]:
-            return Packed(**{**said, "archive": archive})
+        record = _read_record(archive)
+        if os.stat(archive).st_size == record["bytes"]:
+            record.pop("modified_ns", None)
+            return Packed(**{**record, "archive": archive})
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return None
+
+
+def find_doubt(packed: Packed) -> str:
+    """Why an archive may not be what was packed: a node could not unpack it, or its time has changed; or ""."""
+    archive = packed.archive
+    try:
+        with open(archive + DAMAGED, encoding="utf-8", errors="replace") as file:
+            return file.read().strip() or "a node could not unpack it"
+    except OSError:
+        pass
+    # Archives of earlier versions have no time on record. They are read once.
+    if _read_record(archive).get("modified_ns") != os.stat(archive).st_mtime_ns:
+        return f"{archive} may have been written to since it was packed"
+    return ""
+
+
+def _is_whole(packed: Packed, say: Callable[[str], None]) -> bool:
+    """Whether an archive is what was packed. All of it is read only where there is a doubt."""
+    doubt = find_doubt(packed)
+    if not doubt:
+        return True
+    say(f"{doubt}: its checksum is compared")
+    if _sum_up(packed.archive) != packed.crc32:
+        say(f"{packed.archive} is damaged: it is packed anew")
+        return False
+    with contextlib.suppress(OSError):  # it may be somebody else's
+        partial = _partial(os.path.dirname(packed.archive)) + ".json"
+        _write_record(packed, packed.archive, partial)
+        os.replace(partial, packed.archive + ".json")
+    _forget(packed.archive + DAMAGED)
+    return True
+
+
+def _sum_up(path: str) -> int:
+    crc32 = 0
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            crc32 = zlib.crc32(piece, crc32)
+    return crc32
 
 
 def _keep(packed: Packed, archive: str) -> Packed:
     """Give the archive its name. Two who pack the same thing at once replace each other's by the same."""
     kept = Packed(**{**asdict(packed), "archive": archive})
     partial = packed.archive + ".json"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(asdict(kept), file)
+    _write_record(kept, packed.archive, partial)
     os.replace(packed.archive, archive)
     os.replace(partial, archive + ".json")
+    _forget(archive + DAMAGED)
     return kept
+
+
+def _read_record(archive: str) -> dict[str, Any]:
+    with open(archive + ".json", encoding="utf-8") as file:
+        record: dict[str, Any] = json.load(file)
+    return record
+
+
+def _write_record(packed: Packed, archive: str, path: str) -> None:
+    """Write what an archive is to a file `path`; `archive` is where it lies now."""
+    record = {**asdict(packed), "modified_ns": os.stat(archive).st_mtime_ns}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(record, file)
+
+
+def _partial(place: str) -> str:
+    """A file that is being written; `_sweep` knows by its name who writes it."""
+    return os.path.join(place, f".{socket.gethostname()}.{os.getpid()}.part")
 
 
 def _pack(path: str, scan: Scan, how: str, place: str) -> Packed:
     _sweep(place)
-    partial = os.path.join(place, f".{socket.gethostname()}.{os.getpid()}.part")
+    partial = _partial(place)
     try:
         with open(partial, "wb") as file:
             writer = _Writer(file, how == "gzip")
@@ -253,5 +317,5 @@ def _sweep(place: str) -> None:
 
 
 def _forget(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, PermissionError):
         os.unlink(path)

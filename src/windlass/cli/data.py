@@ -95,4 +95,6 @@ def list_(names: tuple[str, ...], compress: str | None, folder: str | None, as_j
         return
     for row in rows:
         state = f"packed in {row['archive']}" if row["archive"] else "not packed"
+        if row.get("doubt"):
+            state += f"; `windlass data pack` compares its checksum, because {row['doubt']}"
         print(f"{row['as']}: {row['files']:,} files, {row['bytes'] / 1e6:,.1f} MB, {state}")
