@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Project
+from tests.conftest import Project, wait_for
 from windlass.bundle import tree
 from windlass.bundle.code import hash_files
 from windlass.bundle.tree import list_code
@@ -358,3 +358,122 @@ def test_studies_are_never_part_of_the_code(project: Project) -> None:
         plan = json.loads(next((project.folder / folder).glob("*/plan.json")).read_text())
         with tarfile.open(plan["code"]["archive"]) as archive:
             assert not [name for name in archive.getnames() if "plan.json" in name or "journal" in name]
+
+
+# -- which code an attempt runs
+
+
+STEP = """
+import json, os, sys
+print("code", "{version}")
+if os.path.exists(os.path.join(os.environ["HOME_OF_STUDY"], "extra")):
+    print("extra", open("ignored/extra").read())
+sys.exit(3 if "{version}" == "old" and sys.argv[1] == "0" else 0)
+"""
+
+
+def write_step(project: Project, version: str) -> None:
+    project.write("step.py", STEP.replace("{version}", version))
+
+
+def make_steps(project: Project, more: str = "code: frozen\n") -> None:
+    git(project.folder, "init", "-q", "-b", "main")
+    project.write(".gitignore", "config\ncache\nignored\nextra\ndatasets\n")
+    project.write("datasets/one/a.txt", "before")
+    home = json.dumps(str(project.folder))
+    project.write(
+        "study.yaml",
+        "command: python step.py {n} ignored/extra\nparameters: {n: [0, 1]}\n"
+        f"env: {{HOME_OF_STUDY: {home}}}\n{more}",
+    )
+    write_step(project, "old")
+    git(project.folder, "add", "-A")
+    git(project.folder, "commit", "-qm", "first")
+
+
+def attempts(project: Project, number: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = project.json("explain", str(number), "--json")["attempts"]
+    return found
+
+
+def test_retry_uses_the_project_as_it_is_now_and_tells_so(project: Project) -> None:
+    """As `run` does: also a file that is not code and that the command names, and data."""
+    make_steps(project, "code: frozen\ndata: [datasets/one]\n")
+    assert f"code: commit {git(project.folder, 'rev-parse', 'HEAD')[:10]}\n" in run(project, code=1).stderr
+    before = planned(project)
+    write_step(project, "new")
+    project.write("ignored/extra", "found")
+    project.write("extra", "")
+    project.write("datasets/one/a.txt", "after!")
+    done = project.run("retry")
+    assert "the code has changed since the last run" in done.stderr and "+ uncommitted (code-" in done.stderr
+    said = output(project)
+    assert said["code"] == "new" and said["extra"] == "found"
+    assert planned(project)["data"][0]["key"] != before["data"][0]["key"]
+    commit = git(project.folder, "rev-parse", "HEAD")
+    first, second = (attempt["code"] for attempt in attempts(project, 0))
+    assert first == {"key": before["code"]["key"], "commit": commit, "dirty": False}
+    assert second == {"key": planned(project)["code"]["key"], "commit": commit, "dirty": True}
+    text = project.run("explain", "0").stdout
+    assert (
+        f"code: commit {commit[:10]}\n" in text
+        and f"code: commit {commit[:10]} + uncommitted ({second['key']})" in text
+    )
+    again = project.run("retry", "--done", "--yes", "--no-run").stderr
+    assert "the code has changed" not in again and f"({second['key']})" in again
+
+
+def test_retry_without_the_project_says_that_it_uses_the_former_code(project: Project) -> None:
+    make_steps(project)
+    run(project, code=1)
+    away = project.folder.with_name("moved")
+    project.folder.rename(away)
+    project.folder = away
+    done = project.run("retry", "--no-run", "--folder", str(away / ".windlass"))
+    assert "is not there: trials use the code of the last run, commit" in done.stderr
+
+
+def test_each_attempt_of_live_code_has_its_commit(project: Project) -> None:
+    make_steps(project, "")
+    run(project, code=1)
+    write_step(project, "new")
+    project.run("retry")
+    commit = git(project.folder, "rev-parse", "HEAD")
+    expected = [{"live": True, "commit": commit, "dirty": False}, {"live": True, "commit": commit, "dirty": True}]
+    assert [attempt["code"] for attempt in attempts(project, 0)] == expected
+    assert f"code: commit {commit[:10]} + uncommitted, live" in project.run("explain", "0").stdout
+
+
+HELD = """
+import os, sys, time
+print("code", "{version}", flush=True)
+while sys.argv[1] == "0" and os.path.exists(os.path.join(os.environ["HOME_OF_STUDY"], "hold")):
+    time.sleep(0.05)
+"""
+
+
+def test_an_agent_takes_no_trial_once_the_code_has_changed(project: Project) -> None:
+    """The trial under way ends with the code it began with; all others, also those taken already, use the new."""
+    make_steps(project)
+    project.write("hold", "")
+    project.write("step.py", HELD.replace("{version}", "old"))
+    first = project.start("run", "study.yaml", "--on", "local", "--slots", "1")
+    try:
+        wait_for(lambda: project.counts().get("running"))
+        project.write("step.py", HELD.replace("{version}", "new"))
+        second = project.start("retry", "1")
+        try:
+            # By the second agent, while the first is busy.
+            wait_for(lambda: project.counts() == {"running": 1, "done": 1}, 60)
+            (project.folder / "hold").unlink()
+            assert "the code has changed" in second.communicate(timeout=60)[1]
+        finally:
+            second.kill()
+        _, errors = first.communicate(timeout=60)
+    finally:
+        first.kill()
+    assert first.returncode == 0, errors
+    assert "another agent goes on" in errors
+    assert [project.run("logs", number).stdout.strip() for number in "01"] == ["code old", "code new"]
+    keys = [attempts(project, number)[0]["code"]["key"] for number in (0, 1)]
+    assert keys[0] != keys[1] and keys[1] == planned(project)["code"]["key"]

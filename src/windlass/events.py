@@ -3,11 +3,13 @@
 Every line is one JSON object with ``e`` (kind) and ``t`` (Unix time, seconds). The first line of a file is its header
 (``agent`` or ``client``) and carries ``v``, the version of the format.
 
-agent   {e,t,v,id,host,machine,boot,pid,began,slots,cpus,gpus[,job]}
+agent   {e,t,v,id,host,machine,boot,pid,began,slots,cpus,gpus,code[,job]}
                                an agent is there; `boot`, `pid` and `began` name the process; `cpus` and `gpus` say how
                                many it may use; `job` is {id, array, task,
                                restart, node, sub} where it is in a job of Slurm's: `id` its own number, `array` and
-                               `task` what squeue shows as array_task (task null outside arrays), `sub` the submission
+                               `task` what squeue shows as array_task (task null outside arrays), `sub` the submission;
+                               `code` is {key, commit, dirty} of the frozen code that its trials are executed with, or
+                               {live, commit, dirty} of the project itself as it was when the agent began
 client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote this file
 start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
 end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,from,use,note}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from windlass.bundle.again import refresh_folder
 from windlass.bundle.data import find_small_files, pack_data
 from windlass.bundle.environment import find_environment_hints, find_environment_problems
 from windlass.bundle.folder import Prepared, Turn, folder_error, prepare_folder
@@ -48,7 +49,7 @@ from windlass.states import State
 from windlass.submission import agents_may_be_there, submit_agents, try_request
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
-_AGENT_FULL, _AGENT_REFUSED = 5, 2
+_AGENT_FULL, _AGENT_REFUSED, _AGENT_OUTDATED = 5, 2, 6
 _POLL_S = 0.1
 _JOBS_POLL_S = 0.5  # looks at files only; the scheduler is asked every 10 s at most
 _DEATHS_WITHOUT_PROGRESS = 3
@@ -324,6 +325,9 @@ def _supervise(
             _raise_for(code, paths, complaints)
             if complaints:
                 reporter.say(complaints)
+            if code == _AGENT_OUTDATED and not interrupts.count:
+                reporter.say("the code has changed: another agent goes on with it as it is now")
+                continue
             if interrupts.count or code >= 0:
                 return interrupts.count > 0
             # Killed by a signal that was not ours: what it held is taken back, and another agent goes on.
@@ -389,6 +393,14 @@ def cancel_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
     # Of those under way their agents tell more when they have ended; if they still can.
     _change(paths, register_file, change, "cancel", cancelled)
     return cancelled
+
+
+def refresh_code(paths: StudyPaths) -> Mapping[str, Any] | None:
+    """Have trials that are put back use the project as it is now. Returns the frozen code; None where it is live."""
+    try:
+        return refresh_folder(paths, client_name())
+    except (OSError, DiskFull) as error:
+        raise folder_error(error, paths.folder) from error
 
 
 def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:

@@ -15,6 +15,7 @@ from windlass.claims.strays import end_strays
 from windlass.collect.submissions import Submission, comment_of, read_submissions
 from windlass.errors import InputError, Problem, SchedulerError
 from windlass.ids import agent_id
+from windlass.journal.code import code_key
 from windlass.journal.read import journal_files, read_header
 from windlass.launch.slurm import SUBMISSION_VARIABLE, Sent, script_of, send_array, sentence_of, try_array
 from windlass.model import Request, Submitted, Terms
@@ -26,6 +27,7 @@ from windlass.slurm.rows import QUEUE_ENV, Queue, parse_queue, queue_words
 from windlass.slurm.states import JobState
 
 _PRESENT = frozenset({JobState.WAITING, JobState.SUSPENDED, JobState.RUNNING, JobState.UNKNOWN})
+_AT_WORK = frozenset({JobState.SUSPENDED, JobState.RUNNING})
 NO_SUBMISSION = "ID"
 _NO_NODES = ("Requested node configuration is not available", "Required node not available")
 _SETTLED_AFTER_S = 300.0  # no sbatch waits for longer; what the scheduler does not know then, it will never know
@@ -36,15 +38,18 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
     submissions = read_submissions(paths)
     with ClientJournal(paths) as journal:
         settled: list[str] = []
-        present = 0
+        present = outdated = 0
         if submissions:
             queue = fetch_queue()
             settled = [_settle(paths, one, queue, journal) for one in submissions if not one.settled]
             present = count_present(submissions, queue) if terms.units == 1 else count_chains(submissions, queue)
+            outdated = count_outdated(paths, submissions, queue)
+            if terms.units == 1:  # The units of a chain follow one another: the next one has the new code.
+                present -= outdated
         missing = max(0, wanted - present)
         first = max((one.first + one.agents for one in submissions), default=0)
         jobs = _send_arrays(terms, paths, missing, first, journal)
-    return Submitted(tuple(jobs), missing, present, tuple(settled))
+    return Submitted(tuple(jobs), missing, present, tuple(settled), outdated)
 
 
 def _send_arrays(terms: Terms, paths: StudyPaths, agents: int, first: int, journal: ClientJournal) -> list[int]:
@@ -152,6 +157,25 @@ def count_present(submissions: list[Submission], queue: Queue) -> int:
         if row.comment in comments and row.state in _PRESENT:
             present += sum(last - first + 1 for first, last in row.pending_tasks) or 1
     return present
+
+
+def count_outdated(paths: StudyPaths, submissions: list[Submission], queue: Queue) -> int:
+    """Agents at work that began with other code than the study has now. They take no more trials."""
+    comments = {submission.comment for submission in submissions}
+    at_work = [row for row in queue.rows if row.comment in comments and row.state in _AT_WORK]
+    with open(paths.plan, encoding="utf-8") as file:
+        key = code_key(json.load(file))
+    if not at_work:
+        return 0
+    began: dict[tuple[int, int | None], tuple[float, bool]] = {}
+    for path in journal_files(paths.journal):
+        header = read_header(path) or {}
+        job, code = header.get("job"), header.get("code")
+        if job and code:  # Agents of earlier versions do not record their code, and do not end because of it.
+            moment = (header["t"], code_key(header) != key)
+            place = (job["array"], job.get("task"))
+            began[place] = max(moment, began.get(place, moment))
+    return sum(1 for row in at_work if began.get((row.array, row.task), (0.0, False))[1])
 
 
 def agents_may_be_there(paths: StudyPaths, max_age_s: float = 10.0) -> bool:

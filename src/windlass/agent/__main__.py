@@ -20,6 +20,7 @@ from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.loop import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Loop
+from windlass.agent.outdated import CodeWatch, describe_code
 from windlass.agent.ready import Ready, make_ready
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
@@ -137,6 +138,7 @@ class Agent:
     def _header(self) -> Dict[str, Any]:
         header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
         header.update(slots=self._slots, cpus=len(os.sched_getaffinity(0)), gpus=len(self._config.gpus))
+        header["code"] = describe_code(self._config)
         if self._job is not None:
             header["job"] = self._job
         return header
@@ -186,8 +188,10 @@ class Agent:
         )
         if isinstance(loop, SurveyLoop):
             loop.prepare(config, slots, ready.env)
-        elif config.rehearse_s is not None:
-            loop.rehearsal = Rehearsal(config, runner, self._journal, self._slots)
+        else:
+            loop.code_watch = CodeWatch(paths.plan, config)
+            if config.rehearse_s is not None:
+                loop.rehearsal = Rehearsal(config, runner, self._journal, self._slots)
         return loop
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Set
+from typing import Any, Callable, Collection, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
@@ -146,8 +146,8 @@ class Claimer:
 
         return self._register.update(apply).learned
 
-    def give_back(self, unfinished: Ranges) -> Ranges:
-        """This agent is done: it holds nothing any more, and `unfinished` is everybody's again.
+    def give_back(self, unfinished: Ranges, busy: Collection[int] = ()) -> Ranges:
+        """This agent holds nothing any more but the trials of `busy`, and `unfinished` is everybody's again.
 
         Returns what is nobody's, because it was cancelled meanwhile.
         """
@@ -155,6 +155,8 @@ class Claimer:
         def change(register: Register) -> Optional[Register]:
             if register.held.pop(self._agent, None) is None:
                 return None
+            if busy:
+                register.held[self._agent] = rs.from_numbers(busy)
             register.todo = rs.union(register.todo, rs.subtract(unfinished, register.cancelled))
             return register
 

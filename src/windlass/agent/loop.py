@@ -9,13 +9,14 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Collection, Dict, List, Optional
 
 from windlass.agent.child import Attempt
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
 from windlass.agent.metrics import MessageReader
+from windlass.agent.outdated import EXIT_OUTDATED, NOTE, REASON, CodeWatch
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
@@ -71,6 +72,7 @@ class Loop:
         self._linger = linger
         self._limits = limits
         self.rehearsal: Optional[Rehearsal] = None
+        self.code_watch: Optional[CodeWatch] = None
         self._mode = Mode.RUN
         self._reason = "nothing left"
         self._exit = EXIT_DONE
@@ -149,8 +151,8 @@ class Loop:
         self._journal.close()
         release_guard(*self._guard)
 
-    def _give_back(self, unfinished: Ranges) -> None:
-        cancelled = self._claimer.give_back(unfinished)
+    def _give_back(self, unfinished: Ranges, busy: Collection[int] = ()) -> None:
+        cancelled = self._claimer.give_back(unfinished, busy)
         if cancelled:
             self._journal.add({"e": "cancel", "t": round(time.time(), 3), "r": cancelled})
             self._journal.flush_reserve()
@@ -245,7 +247,7 @@ class Loop:
 
     def _claim(self, free: int) -> bool:
         now = time.monotonic()
-        if now < self._next_idle_look:
+        if now < self._next_idle_look or self._is_outdated():
             return False
         # How fast it goes now, not on the whole: the first trials may have waited for something.
         since, finished = self._last_claim
@@ -269,6 +271,22 @@ class Loop:
         if not taken:
             self._next_idle_look = now + _IDLE_S
         return bool(taken)
+
+    def _is_outdated(self) -> bool:
+        """Whether the study has other code than we began with; then what has not begun here is everybody's again."""
+        if self._mode is not Mode.RUN or self.code_watch is None or not self.code_watch.changed():
+            return False
+        self._change(Mode.DRAIN, REASON)
+        self._note(NOTE)
+        self._exit = EXIT_DONE if self._limits.job else EXIT_OUTDATED
+        try:
+            self._journal.flush()
+            self._journal.sync()
+            self._give_back(self._queue.rest(), self._runner.busy)
+            self._queue.clear()
+        except (DiskFull, OSError):
+            pass  # Still ours: given back at the end.
+        return True
 
     def _may_continue(self) -> bool:
         """Nothing under way and nothing to take: wait only where trials of others may still come back."""
@@ -425,6 +443,7 @@ class Loop:
         if now < self._next_control:
             return
         self._next_control = now + _CONTROL_S
+        self._is_outdated()
         register = self._claimer.news()
         if register is None:
             return

@@ -14,15 +14,17 @@ import sys
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.bundle.data import find_item
 from windlass.bundle.tree import CodeFile, check_limits, list_code
 from windlass.bundle.words import command_words
 from windlass.errors import input_error
+from windlass.journal.code import render_code
 from windlass.launch._shell import ask, stream
-from windlass.model import Plan, Study
+from windlass.model import Plan
 from windlass.paths import StudyPaths
 
 _TIME = 1_000_000_000  # of all files in an archive: the same tree is the same bytes
@@ -36,18 +38,34 @@ def freeze_code(plan: Plan, paths: StudyPaths) -> dict[str, Any] | None:
     if not is_frozen(plan):
         return None
     study = plan.study
-    project = os.path.abspath(study.project_dir)
-    workdir = os.path.relpath(study.workdir, project)
-    if workdir.split(os.sep)[0] == os.pardir:
+    named = NamedPaths(command_words(study), study.outputs, [data.path for data in study.data])
+    return freeze_project(study.project_dir, study.workdir, excluded_paths(plan), named, paths)
+
+
+@dataclass(frozen=True)
+class NamedPaths:
+    """What a study's commands name, of which some may be files of the project that are not code."""
+
+    words: Sequence[str]
+    outputs: Sequence[str]
+    data: Sequence[str]
+
+
+def freeze_project(
+    project: str, workdir: str, excluded: Sequence[str], named: NamedPaths, paths: StudyPaths
+) -> dict[str, Any] | None:
+    """Pack the project as it is now. Returns the entry `code` of plan.json; None where `workdir` is outside of it."""
+    project = os.path.abspath(project)
+    inside = os.path.relpath(workdir, project)
+    if inside.split(os.sep)[0] == os.pardir:
         return None
-    files = list_code(project, excluded_paths(plan))
+    files = list_code(project, excluded)
     check_limits(project, files)
     archive, key, size, crc32 = _archive(project, files, paths.folder)
     _drop_old(paths.folder, archive)
-    links, live = _named_paths(study, {file.name for file in files})
+    links, live = _find_named(named, workdir, project, {file.name for file in files})
     _say_of(project, links, live)
-    _say_if_changed(paths, f"code-{key}")
-    return {
+    code = {
         "archive": archive,
         "kind": "gzip",
         "key": f"code-{key}",
@@ -55,11 +73,13 @@ def freeze_code(plan: Plan, paths: StudyPaths) -> dict[str, Any] | None:
         "crc32": crc32,
         "files": len(files),
         "unpacked_bytes": sum(-(-file.size // 4096) * 4096 for file in files),
-        "workdir": workdir,
+        "workdir": inside,
         "origin": project,
         "links": links,
         **_describe_git(project, paths.folder),
     }
+    _say_if_changed(paths, code)
+    return code
 
 
 def is_frozen(plan: Plan) -> bool:
@@ -218,7 +238,7 @@ def _describe_git(project: str, folder: str) -> dict[str, Any]:
     """Commit, branch and whether something is not committed; that difference goes to code.diff."""
     commit = ask(["git", "-C", project, "rev-parse", "HEAD"])
     branch = ask(["git", "-C", project, "symbolic-ref", "--short", "--quiet", "HEAD"])
-    changed = ask(["git", "-C", project, "status", "--porcelain", "--", "."])
+    changed = ask(["git", "--no-optional-locks", "-C", project, "status", "--porcelain", "--", "."])
     dirty = bool(changed.ok and changed.text.strip())
     diff = os.path.join(folder, "code.diff")
     if dirty and commit.ok:
@@ -243,15 +263,15 @@ def _write_diff(project: str, path: str) -> None:
 # -- what the command names
 
 
-def _named_paths(study: Study, code: set[str]) -> tuple[list[str], list[str]]:
+def _find_named(named: NamedPaths, workdir: str, project: str, code: set[str]) -> tuple[list[str], list[str]]:
     """Paths that commands name: those in the project that are no code, and files of the project named absolutely."""
     known = {*code, *(folder for name in code for folder in _folders_above(name))}
-    kept = [pattern.partition("*")[0].rstrip("/") for pattern in study.outputs]
-    others = [item for item in (*(data.path for data in study.data), *kept) if item]
+    kept = [pattern.partition("*")[0].rstrip("/") for pattern in named.outputs]
+    others = [item for item in (*named.data, *kept) if item]
     links, live = [], []
-    for word in command_words(study):
-        path = os.path.normpath(os.path.join(study.workdir, word))
-        name = os.path.relpath(path, study.project_dir)
+    for word in named.words:
+        path = os.path.normpath(os.path.join(workdir, word))
+        name = os.path.relpath(path, project)
         if name.split(os.sep)[0] in (os.pardir, os.curdir) or not os.path.exists(path):
             continue
         if os.path.isabs(word):
@@ -279,12 +299,15 @@ def _say_of(project: str, links: Sequence[str], live: Sequence[str]) -> None:
         )
 
 
-def _say_if_changed(paths: StudyPaths, key: str) -> None:
+def _say_if_changed(paths: StudyPaths, code: Mapping[str, Any]) -> None:
     try:
         with open(paths.plan, encoding="utf-8") as file:
             before = json.load(file).get("code")
     except (OSError, ValueError):
         return
-    if before and before.get("key") != key:
-        text = "note: the code has changed since the last run: trials that have not begun yet use it as it is now"
-        print(text, file=sys.stderr)
+    if before and before.get("key") != code["key"]:
+        print(
+            f"note: the code has changed since the last run: it was {render_code(before)} and is {render_code(code)} "
+            "now; trials that have not begun yet use it as it is now",
+            file=sys.stderr,
+        )

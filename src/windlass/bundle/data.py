@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from windlass.bundle.pack import choose_compression, find_doubt, find_packed, pack_folder, packed_places, scan_folder
 from windlass.bundle.words import command_words
@@ -37,6 +37,19 @@ def pack_items(
     """Entries for the archives of these items; folders are packed. Raises InputError with all that is wrong."""
     places = find_items(items, scratch, project, file, study_folder)
     return [_entry(item, path, scratch, project, say) for item, path in places]
+
+
+def pack_again(entries: Sequence[dict[str, Any]], scratch: str) -> list[dict[str, Any]]:
+    """The same items as they are now. One that is no longer there stays as it was packed."""
+    return [_renewed(entry, scratch) if os.path.exists(entry["source"]) else entry for entry in entries]
+
+
+def _renewed(entry: dict[str, Any], scratch: str) -> dict[str, Any]:
+    if not os.path.isdir(entry["source"]):
+        return {**entry, **_foreign(entry["source"])}
+    how: Literal["none", "gzip", "zstd"] = entry["kind"] if entry["kind"] in ("gzip", "zstd") else "none"
+    packed = pack_folder(os.path.realpath(entry["source"]), how, scratch, _say)
+    return {**entry, **asdict(packed), "key": f"data-{packed.key}"}
 
 
 def find_items(

@@ -41,6 +41,7 @@ class Prepared:
     added: int  # trials that are new in this folder
     former: int  # trials of this folder that the study no longer consists of
     recovered: tuple[str, ...]  # agents that had died
+    code: Mapping[str, Any] | None = None  # the frozen code; None where trials are executed in the project itself
 
 
 def prepare_folder(
@@ -115,10 +116,11 @@ def _prepare(
     count = append_trials(paths, before.count, writer.new_lines(trials))
     current = rs.from_numbers(writer.known) if not writer.known_in_order else writer.known_ranges
     current = rs.union(current, [(before.count, count)])
-    _write_if_changed(paths.agent, build_agent())
-    on_node = {"code": freeze_code(plan, paths), "data": pack_data(plan), "environment": render_environment(plan)}
-    _write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node, **more}, indent=1) + "\n").encode())
-    _write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
+    write_if_changed(paths.agent, build_agent())
+    code = freeze_code(plan, paths)
+    on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan)}
+    write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node, **more}, indent=1) + "\n").encode())
+    write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
 
     def change(register: Register) -> Register:
         # Read after the register: what an agent let go of before has been journalled before that.
@@ -132,7 +134,7 @@ def _prepare(
 
     register = register_file.update(change)
     former = rs.count(rs.subtract([(0, count)], current))
-    return Prepared(paths, register, count - before.count, former, tuple(recovered))
+    return Prepared(paths, register, count - before.count, former, tuple(recovered), code)
 
 
 def choose_sample(current: Ranges, count: int) -> Ranges:
@@ -247,7 +249,7 @@ def _render_pack(pack: PackTerms | None) -> dict[str, Any] | None:
     return rendered
 
 
-def _write_if_changed(path: str, data: bytes) -> None:
+def write_if_changed(path: str, data: bytes) -> None:
     """Replace in one step, and only where something is new: agents at work may be reading it."""
     try:
         with open(path, "rb") as file:

@@ -14,7 +14,7 @@ def command_words(study: Study) -> list[str]:
     words: list[str] = []
     for stage in study.stages:
         for word in stage.words:
-            words += _split(word) if stage.shell else [word]
+            words += split_text(word) if stage.shell else [word]
     words += [word for task in study.tasks[:_MOST] for word in task]
     for parameter in study.space.parameters:
         words += [value for value in parameter.values[:_MOST] if isinstance(value, str)]
@@ -22,7 +22,8 @@ def command_words(study: Study) -> list[str]:
     return [word for word in words if word and "\0" not in word and len(word) < 4096]
 
 
-def _split(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
+    """The words of a command for the shell."""
     try:
         return shlex.split(text, comments=True)
     except ValueError:

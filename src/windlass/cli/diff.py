@@ -19,7 +19,7 @@ from windlass.errors import input_error
 def command(study: str | None, patch: bool, folder: str | None, as_json: bool) -> None:
     """Show what has changed in the project since a study was submitted: M modified, A added, D deleted.
 
-    Trials of the study are executed with the code as it was then.
+    Trials are executed with the code as it was at the last `run` or `retry`.
     """
     paths = find_study(study, folder)
     with open(paths.plan, encoding="utf-8") as file:

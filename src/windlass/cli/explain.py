@@ -86,7 +86,10 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
         "number": number,
         "id": trial["id"],
         "settings": trial["settings"],
-        "attempts": [{"agent": s.agent, "host": s.host, "start": s.start, "end": s.end} for s in stories],
+        "attempts": [
+            {"agent": s.agent, "host": s.host, "start": s.start, "end": s.end, "code": s.code, "job": s.job}
+            for s in stories
+        ],
         "verdict": verdict,
         "lines": lines,
     }

@@ -6,10 +6,13 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from windlass.bundle.folder import Prepared
 from windlass.claims import ranges as rs
 from windlass.collect.follow import Follower
+from windlass.journal.code import render_code
 from windlass.model import Plan
 from windlass.states import State
 from windlass.view.progress import Progress, RateMeter, render_line, render_plain
@@ -49,11 +52,17 @@ class StreamReporter:
             )
         elif prepared.added and prepared.added < total:
             self.say(f"{prepared.added} trials are new since the last run")
+        self.say_code(prepared.code)
         cancelled = rs.count(rs.intersect(prepared.register.cancelled, prepared.register.current))
         if cancelled:
             self.say(f"{cancelled} cancelled trials are left out; `windlass retry --cancelled` brings them back")
         if prepared.recovered:
             self.say(f"took back the trials of {len(prepared.recovered)} agent(s) that had died")
+
+    def say_code(self, code: Mapping[str, Any] | None) -> None:
+        """Which frozen code trials are going to use. Live code is recorded by each agent when it begins."""
+        if code:
+            self.say(f"code: {render_code(code)}")
 
     def progress(self, follower: Follower, total: int) -> None:
         now = time.monotonic()

@@ -14,7 +14,7 @@ from windlass.cli.report import StreamReporter
 from windlass.cli.run import show_outcome, show_submitted
 from windlass.collect.trials import find_trials
 from windlass.errors import input_error
-from windlass.flow import chosen_states, retry_trials, run_folder, submit_folder
+from windlass.flow import chosen_states, refresh_code, retry_trials, run_folder, submit_folder
 from windlass.launch.local import LocalLauncher
 from windlass.paths import StudyPaths
 from windlass.states import State
@@ -50,7 +50,10 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Put trials back and run them again: those named (number or id), or all of a kind. Default: all that failed."""
+    """Put trials back and run them again: those named (number or id), or all of a kind. Default: all that failed.
+
+    Like `run`, with the project's code and data as they are now; the code that is used is printed.
+    """
     paths = find_study(study, folder)
     register = RegisterFile(paths.claims, "reader").read()
     flags = {State.FAILED: failed, State.INTERRUPTED: interrupted, State.CANCELLED: cancelled, State.DONE: done}
@@ -60,14 +63,16 @@ def command(
     chosen = _chosen(trials, states, paths, register)
     if State.DONE in states:
         confirm(f"run {rs.count(chosen)} trials again, among them finished ones?", yes)
+    reporter = StreamReporter(quiet or as_json)
+    code = refresh_code(paths) if chosen else None
     put_back = retry_trials(paths, chosen)
     if not quiet and not as_json:
         click.echo(f"{rs.count(put_back)} trials are put back", err=True)
+    reporter.say_code(code)
     if no_run or not put_back:
         if as_json:
             print(json.dumps({"study": paths.folder, "put_back": rs.count(put_back)}))
         return 0
-    reporter = StreamReporter(quiet or as_json)
     terms = read_terms(paths)
     if terms is not None and on != "local":
         show_submitted(paths, submit_folder(paths, terms), as_json, reporter)

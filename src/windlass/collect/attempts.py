@@ -17,6 +17,8 @@ class AttemptStory:
     attempt: int
     start: float
     end: dict[str, Any] | None  # the journal's own words; None while it runs, or when its agent was killed
+    code: dict[str, Any] | None = None  # what it was executed with; None where that was not recorded
+    job: dict[str, Any] | None = None  # the job of Slurm's that it ran in
 
 
 def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
@@ -39,5 +41,6 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
         header = (read_header(path) or {}) if starts else {}
         for attempt, start in starts.items():
             host = str(header.get("host", ""))
-            stories.append(AttemptStory(writer_of(path), host, attempt, start["t"], ends.get(attempt)))
+            code, job = header.get("code"), header.get("job")
+            stories.append(AttemptStory(writer_of(path), host, attempt, start["t"], ends.get(attempt), code, job))
     return sorted(stories, key=lambda story: story.start)

@@ -79,6 +79,7 @@ class AgentRecord:
     gpus: Any = None
     version: str = ""
     job: Optional[Dict[str, Any]] = None
+    code: Optional[Dict[str, Any]] = None  # see journal/code.py; None where it was not recorded
     start: float = 0.0
     last_seen: float = 0.0
     ended: bool = False
@@ -271,6 +272,7 @@ def _fold_agent(folded: Folded, state: WriterState, writer: str, t: float, event
         gpus=event.get("gpus"),
         version=str(event.get("version", "")),
         job=event.get("job") if isinstance(event.get("job"), dict) else None,
+        code=event.get("code") if isinstance(event.get("code"), dict) else None,
         start=event["t"],
         last_seen=t,
     )

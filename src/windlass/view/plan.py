@@ -206,6 +206,11 @@ def _value(value: Any) -> str:
 def render_submitted(submitted: Submitted) -> str:
     """What `run` has done, and how to follow it."""
     lines = list(submitted.settled)
+    if submitted.outdated:
+        lines.append(
+            f"{submitted.outdated} agent(s) at work began with the former code: they end after the trials they have "
+            "begun and take no more"
+        )
     if submitted.jobs:
         jobs = ", ".join(str(job) for job in submitted.jobs)
         beside = f" beside {submitted.present} that are there" if submitted.present else ""

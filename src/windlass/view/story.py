@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.collect.attempts import AttemptStory
+from windlass.journal.code import render_code
 from windlass.journal.fold import TrialRecord
 from windlass.view.progress import render_duration
 
@@ -52,6 +53,8 @@ def render_attempts(stories: Sequence[AttemptStory], alive: Mapping[str, bool]) 
     for count, story in enumerate(stories, 1):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(story.start))
         lines.append(f"attempt {count}  {when}  on {story.host or 'an unknown machine'}  {_ending(story, alive)}")
+        if story.code:
+            lines.append(f"  code: {render_code(story.code)}")
     return lines
 
 

@@ -1,0 +1,71 @@
+"""Brings code and data of a study that exists up to date, for trials that are put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.bundle.code import NamedPaths, freeze_project
+from windlass.bundle.data import pack_again
+from windlass.bundle.folder import Turn, write_if_changed
+from windlass.bundle.words import split_text
+from windlass.claims import ranges as rs
+from windlass.claims.register import RegisterFile
+from windlass.journal.code import render_code
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
+
+_MOST_TRIALS = 1000  # whose commands are searched for paths
+
+
+def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
+    """Let plan.json name the project's code and data as they are now, as `prepare_folder` does.
+
+    Trials, settings and the environment stay as they were planned. Agents that are at work notice the new code and
+    take no more trials. Returns the frozen code; None where trials are executed in the project itself. Raises
+    InputError, with plan.json unchanged, where the project cannot be packed.
+    """
+    register_file = RegisterFile(paths.claims, who)
+    with Turn(register_file, paths.folder):
+        with open(paths.plan, encoding="utf-8") as file:
+            plan: dict[str, Any] = json.load(file)
+        current = register_file.read().current
+        fresh = {**plan, "code": _fresh_code(plan, paths, current)}
+        if plan.get("data"):
+            fresh["data"] = pack_again(plan["data"], plan["scratch_dir"])
+        write_if_changed(paths.plan, (json.dumps(fresh, indent=1) + "\n").encode())
+    code: Mapping[str, Any] | None = fresh["code"]
+    return code
+
+
+def _fresh_code(plan: Mapping[str, Any], paths: StudyPaths, current: rs.Ranges) -> Mapping[str, Any] | None:
+    code: Mapping[str, Any] | None = plan.get("code")
+    if not code:
+        return None
+    if not os.path.isdir(plan["workdir"]):
+        text = f"{plan['workdir']} is not there: trials use the code of the last run, {render_code(code)}"
+        print(f"warning: {text}", file=sys.stderr)
+        return code
+    data = [entry["project"] for entry in plan.get("data") or () if entry.get("project")]
+    root = os.path.dirname(paths.folder)
+    excluded = [paths.folder, paths.hpc_outputs, *([root] if root != code["origin"] else []), *data]
+    named = NamedPaths([*code["links"], *_words_of_trials(paths, current)], plan["outputs"], data)
+    return freeze_project(code["origin"], plan["workdir"], excluded, named, paths)
+
+
+def _words_of_trials(paths: StudyPaths, current: rs.Ranges) -> Iterator[str]:
+    """All that may be a path in the commands of the study's first trials."""
+    chosen, _ = rs.take(current, _MOST_TRIALS)
+    file = TrialFile(paths)
+    try:
+        for number in rs.numbers(chosen):
+            for _, words in file.read(number)["stages"]:
+                texts = split_text(words[2]) if words[:2] == ["/bin/sh", "-c"] and len(words) == 3 else words
+                for word in (*texts, *(text.partition("=")[2] for text in texts if "=" in text)):
+                    if word and "\0" not in word and len(word) < 4096:
+                        yield word
+    finally:
+        file.close()

@@ -1,0 +1,33 @@
+"""Which code trials are executed with, as plan.json and agents' headers carry it. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional
+
+_COMMIT_LENGTH = 10
+
+
+def code_facts(code: Mapping[str, Any]) -> Dict[str, Any]:
+    """What an agent records of the frozen code that it begins with: which archive, and what git said of it."""
+    return {"key": code["key"], "commit": code.get("commit"), "dirty": bool(code.get("dirty"))}
+
+
+def code_key(plan: Mapping[str, Any]) -> str:
+    """The name of the frozen code in plan.json; "" where trials are executed in the project itself."""
+    return str((plan.get("code") or {}).get("key", ""))
+
+
+def render_code(code: Optional[Mapping[str, Any]]) -> str:
+    """Such as ``commit 1a2b3c4d5e + uncommitted (code-0123456789ab)``; "" where nothing was recorded.
+
+    The name of the archive tells two versions apart that have the same commit.
+    """
+    if not code:
+        return ""
+    commit = str(code["commit"])[:_COMMIT_LENGTH] if code.get("commit") else ""
+    text = f"commit {commit}" if commit else "no commit"
+    if commit and code.get("dirty"):
+        text += " + uncommitted"
+    if code.get("live"):
+        return f"{text}, live"
+    return text if commit and not code.get("dirty") else f"{text} ({code.get('key', '?')})"
