@@ -41,7 +41,7 @@ from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
 from windlass.search import count_trials, iterate_trials
 from windlass.site.cluster import Cluster
-from windlass.site.here import fetch_here
+from windlass.site.here import fetch_here, fill_user
 from windlass.site.local import Site
 from windlass.slurm.queue import read_last_queue
 from windlass.slurm.states import JobState
@@ -84,7 +84,7 @@ def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
 def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) -> Plan:
     """The same for a cluster. What cannot work there is found by `check_slurm_plan`."""
     settings = resolve_settings(flags, study.said, cluster.said, cluster.said_file, os.environ)
-    scratch = os.environ.get("SCRATCH") or (os.path.expandvars(cluster.scratch) if cluster.scratch else None)
+    scratch = os.environ.get("SCRATCH") or (fill_user(cluster.scratch, os.environ) if cluster.scratch else None)
     folder = study_folder(settings, study, scratch)
     return plan_slurm(study, count_trials(study), settings, cluster, folder, read_evidence(study, settings, folder))
 
@@ -110,11 +110,20 @@ def _read_measurement(folder: str) -> tuple[Measurement | None, list[str]]:
 
 
 def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
-    """Raise InputError with everything that would fail in the queue. Returns what is only worth a warning."""
-    here = fetch_here(cluster, os.environ, (plan.folder, plan.study.workdir))
-    problems = find_problems(plan, cluster, here) + find_environment_problems(plan.study)
+    """Raise InputError with everything that would fail in the queue. Returns what is only worth a warning.
+
+    Where the scheduler of that cluster cannot be asked from here, the plan is checked against the site's profile. Then
+    folders, data and environments of this machine are left out, because jobs do not see this machine.
+    """
+    folders = (plan.folder, plan.study.workdir) if cluster.live else ()
+    here = fetch_here(cluster, os.environ, folders)
+    problems = find_problems(plan, cluster, here)
+    if cluster.live:
+        problems += find_environment_problems(plan.study)
     if problems:
         raise InputError(problems)
+    if not cluster.live:
+        return [*plan.warnings, *find_warnings(plan, cluster, here)]
     assert plan.terms is not None
     away = find_nodes_away(Case(plan, plan.terms.request, cluster))
     try_request(plan.terms, StudyPaths(plan.folder), bool(away))

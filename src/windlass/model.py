@@ -301,6 +301,7 @@ class Plan:
     launcher: str = "local"
     terms: Terms | None = None  # only where agents are jobs
     site_name: str = ""
+    site_asked: bool = True  # False: the scheduler could not be asked, and the plan rests on the site's profile
     waves: int = 1  # trials that each slot takes, one after another
     local_scratch: str | None = None
     pack: PackTerms | None = None

@@ -77,6 +77,7 @@ def test_a_failed_trial_in_history_and_ticket(cluster_project: Project, slurm: C
     project = cluster_project
     project.write("work.py", WORK)
     project.write("study.yaml", MIXED)
+    project.write("config/windlass/sites/toy.toml", 'clusters = ["windlass"]\nsupport = "help@example.org"\n')
     project.run("run", "--on", "slurm", "--wait", code=1)
 
     def recorded() -> Any:
@@ -89,7 +90,7 @@ def test_a_failed_trial_in_history_and_ticket(cluster_project: Project, slurm: C
     assert job["node"].startswith("node") and job["elapsed_s"] is not None
     text = project.run("ticket", "2").stdout
     for piece in ("ValueError: two is too many", f"job number: {job['job']}", "exit code 1", "python3 work.py 2",
-                  job["node"], "#SBATCH --", "slurm-wlm", "Traceback"):  # fmt: skip
+                  job["node"], "#SBATCH --", "slurm-wlm", "Traceback", "help@example.org"):  # fmt: skip
         assert piece in text
     assert "trial 2 (" in project.run("ticket", job["job"]).stdout
     assert "mixed" in project.run("history", "--all").stdout
@@ -198,6 +199,12 @@ def test_an_interactive_job(cluster_project: Project) -> None:
     assert line.startswith("salloc --job-name=windlass-shell ") and line.endswith(" --pty hostname\n")
     assert "--time=0-00:30:00" in line or "--time=0-01:00:00" in line
     assert "--time=0-00:07:00" in project.run("shell", "--time", "7m", "--dry-run").stdout
+    refused = project.run("shell", "--time", "1h", "--", "true", code=2).stderr
+    assert "jobs of 1h never start: partition debug allows 30m" in refused and "`--partition short`" in refused
+    assert "no GPUs of type 'h100'; there are: p100" in project.run("shell", "-G", "h100", "--", "true", code=2).stderr
+    project.write("config/windlass/sites/toy.toml", 'clusters = ["windlass"]\nshell_partition = "short"\n')
+    moved = project.run("shell", "--time", "1h", "--", "printenv", "SLURM_JOB_PARTITION")
+    assert moved.stdout.strip() == "short" and "in partition short" in moved.stderr
     going = project.start(
         "shell", "--time", "5m", "--", "sh", "-c", "echo $SLURM_JOB_ID on $SLURMD_NODENAME; sleep 600"
     )

@@ -71,15 +71,19 @@ def test_doctor_does_not_compute_on_a_login_host(cluster_project: Project) -> No
     assert "is a login host" in done.stderr and "--here" in done.stderr
 
 
-def test_what_was_typed_in_an_interactive_job_becomes_lines_of_a_study(cluster_project: Project) -> None:
+def test_what_was_typed_in_an_interactive_job_becomes_lines_of_a_study_and_idling_is_warned_about(
+    cluster_project: Project,
+) -> None:
     project = cluster_project
-    words = project.words("shell", "--record", "--time", "5m")
+    words = project.words("shell", "--record", "--time", "5m", "--idle-warning", "2s")
     process, ours = pty.fork()  # salloc wants a terminal of its own
     if process == 0:
         os.chdir(project.folder)
         os.execvpe(words[0], words, project.env)
-    os.write(ours, b"export FOUND_OUT=$SLURM_JOB_ID\ntrue\nexit\n")
     shown = b""
+    while b"nothing has run here for" not in shown:
+        shown += os.read(ours, 4096)
+    os.write(ours, b"export FOUND_OUT=$SLURM_JOB_ID\ntrue\nexit\n")
     while b"kept in" not in shown:
         shown += os.read(ours, 4096)
     with contextlib.suppress(OSError):  # which is how a terminal says that nobody is left

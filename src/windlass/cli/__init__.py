@@ -69,6 +69,8 @@ def windlass() -> None:
     One study file holds the command that works and the values to try. Without a study's name, verbs mean the newest.
 
     Exit codes: 0 all trials done, 1 some trial did not end well, 2 bad input, 130 interrupted.
+
+    Options of Slurm's own: https://slurm.schedmd.com/sbatch.html, or `man sbatch`.
     """
 
 

@@ -173,8 +173,7 @@ def _see(asked: Asked) -> dict[str, Any]:
 
 def _see_in_job(asked: Asked, paths: StudyPaths, quiet: StreamReporter) -> None:
     assert asked.cluster is not None
-    if not asked.asked_scheduler:
-        raise input_error("there is no Slurm here", "--on local looks at this machine")
+    asked.require_scheduler()
     check_slurm_plan(asked.plan, asked.cluster)
     prepare_environment(asked.plan, asked.cluster.internet, lambda text: click.echo(text, err=True))
     _, submitted = submit_plan(asked.plan, quiet)

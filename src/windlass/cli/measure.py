@@ -135,6 +135,7 @@ def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
         with MeasuringTurn(measuring_folder(asked.plan)):
             _say(f"measuring {spread.alone} trial(s) on this machine{then}")
             return measure_here(asked.plan, spread, wish, _say)
+    asked.require_scheduler()
     plan, fitting = plan_job(asked.plan, asked.cluster, wish)
     if plan.request is not None and fitting.limit_s < wish.limit_s:
         lasts, gets, asks = map(spell_duration, (plan.request.time_s, fitting.limit_s, wish.limit_s))

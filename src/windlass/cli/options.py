@@ -103,7 +103,13 @@ def slurm_options() -> list[Callable[[Function], Function]]:
         click.option("--throttle", "--max-parallel", "throttle", type=int, help="Agents at a time."),
         click.option("--mail-user", metavar="ADDRESS", help="Who is told by mail."),
         click.option("--mail-type", metavar="TYPES", help="What of (default: END,FAIL)."),
-        click.option("--sbatch", "options", multiple=True, metavar="OPTION", help="Any other option, e.g. --nice=100."),
+        click.option(
+            "--sbatch",
+            "options",
+            multiple=True,
+            metavar="OPTION",
+            help="Any other option of sbatch, e.g. --nice=100; see https://slurm.schedmd.com/sbatch.html.",
+        ),
     ]
 
 

@@ -59,7 +59,7 @@ def command(ctx: click.Context, /, check: bool, as_json: bool, **options: Any) -
     asked = read_request(ctx.meta["words"], options)
     study, plan = asked.study, asked.plan
     warn([*study.warnings, *plan.warnings])
-    if asked.cluster is not None and asked.asked_scheduler:
+    if asked.cluster is not None:
         warn(check_slurm_plan(plan, asked.cluster)[len(plan.warnings) :])
     if check:
         check_options(study)

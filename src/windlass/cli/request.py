@@ -26,7 +26,18 @@ class Asked:
     study: Study
     plan: Plan
     cluster: Cluster | None = None  # None: this machine
-    asked_scheduler: bool = False  # False: the plan is made from a profile alone
+
+    def require_scheduler(self) -> None:
+        """Raise InputError where the plan was made from a profile alone: nothing can be submitted from here."""
+        if self.cluster is None or self.cluster.live:
+            return
+        name = self.cluster.name
+        message = "there is no Slurm here: sbatch is missing or not set up"
+        if slurm_answers():
+            message = f"this machine submits to another cluster than {name}, so nothing is submitted from here"
+        raise input_error(
+            message, f"log in to {name} and run it there; `windlass plan --site {name}` checks it against the profile"
+        )
 
 
 def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
@@ -65,7 +76,7 @@ def plan_study(study: Study, flags: dict[str, Any], on: str | None, site: str | 
             "--on local executes the trials on this machine; --site NAME plans for a cluster from its profile",
         )
     cluster = fetch_cluster(site)
-    return Asked(study, make_slurm_plan(study, flags, cluster), cluster, answers)
+    return Asked(study, make_slurm_plan(study, flags, cluster), cluster)
 
 
 def _refuse_login_host() -> None:

@@ -81,7 +81,7 @@ def command(
         if asked.cluster is None:
             outcome = _run_here(plan, reporter, log, sample, rehearse_s)
         else:
-            if chosen is None:
+            if chosen is None and asked.cluster.live:
                 reporter.say(f"{plan.site_name}: Slurm answers, the trials go there (--on local: to this machine)")
             paths, submitted = _submit(asked, reporter, sample, rehearse_s)
             if not wait:
@@ -124,6 +124,7 @@ def _submit(
     asked: Asked, reporter: StreamReporter, sample: int | None, rehearse_s: float | None
 ) -> tuple[StudyPaths, Submitted]:
     assert asked.cluster is not None
+    asked.require_scheduler()
     warnings = check_slurm_plan(asked.plan, asked.cluster)
     if passed_at(asked.study) is None:
         warnings.append("this command at this commit has not passed `windlass check` here")

@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import time
 from typing import Any
 
 import click
 
 from windlass.cli.options import CommandWithWords, study_options
-from windlass.cli.request import Asked, read_request, warn
+from windlass.cli.request import read_request, warn
 from windlass.collect.recorded import read_recording
-from windlass.errors import SchedulerError, input_error
-from windlass.launch.interactive import SHELL_NAME, render_salloc
+from windlass.errors import InputError, SchedulerError, input_error
+from windlass.launch.interactive import SHELL_NAME, render_salloc, with_idle_warning
 from windlass.launch.recording import write_recorder
 from windlass.paths import STUDIES, find_project
+from windlass.plan.refuse import find_interactive_problems, make_interactive
 from windlass.slurm.ask import ask
 from windlass.slurm.rows import QUEUE_ENV, parse_queue, queue_words
 from windlass.slurm.states import ENDED
 from windlass.spec import find_study_file
+from windlass.spec.units import parse_duration_s
 from windlass.view.progress import render_duration
 from windlass.view.recorded import render_draft
 
@@ -31,14 +34,31 @@ from windlass.view.recorded import render_draft
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--force", is_flag=True, help="Also where an interactive job of yours is there already.")
 @click.option("--record", is_flag=True, help="Write down what is typed, and draft `environment:` from it at the end.")
+@click.option(
+    "--idle-warning",
+    metavar="TIME",
+    default="30m",
+    show_default=True,
+    help="Warn in the terminal when nothing has run for so long; 0: never.",
+)
 @click.option("--draft", metavar="FOLDER", hidden=True)
 @click.pass_context
-def command(ctx: click.Context, /, dry_run: bool, force: bool, record: bool, draft: str | None, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    dry_run: bool,
+    force: bool,
+    record: bool,
+    idle_warning: str,
+    draft: str | None,
+    **options: Any,
+) -> None:
     """Get an interactive job with the study's needs, for looking around and for finding errors.
 
-    It lasts as long as the site allows such jobs by default (often an hour); --time asks for another time. Words after
-    -- are executed there instead of a shell. It holds what it was given until it ends: leave it with `exit`, and use
-    `windlass run` for the work itself.
+    It lasts as long as the site allows such jobs by default (often an hour); --time asks for another time. It goes to
+    the site's partition for interactive jobs, where its profile names one; --partition asks for another. Words after --
+    are executed there instead of a shell. It holds what it was given until it ends: leave it with `exit`, and use
+    `windlass run` for the work itself. A request that could never start is refused, as with `run`.
 
     With --record it is a bash that remembers: what made the program work (modules, activation, variables) is printed
     at the end as lines for the study's file.
@@ -54,18 +74,25 @@ def command(ctx: click.Context, /, dry_run: bool, force: bool, record: bool, dra
     has_study = options["study"] or options["configs"] or find_study_file(os.getcwd())
     # Without a study, flags alone say what the job needs.
     asked = read_request(() if has_study else ("true",), {**options, "on": "slurm"})
-    time_s = choose_time_s(asked)
-    assert asked.plan.terms is not None
-    words = render_salloc(asked.plan.terms.request, time_s, program)
+    assert asked.cluster is not None
+    plan = make_interactive(asked.plan, asked.cluster)
+    problems = find_interactive_problems(plan, asked.cluster)
+    if problems:
+        raise InputError(problems)
+    assert plan.request is not None
     if dry_run:
-        print(shlex.join(words))
+        print(shlex.join(render_salloc(plan.request, plan.request.time_s, program)))
         return
-    if not asked.asked_scheduler:
-        raise input_error("there is no Slurm here", "--dry-run prints the command")
+    asked.require_scheduler()
     if not force:
         _refuse_second()
-    warn(asked.plan.warnings)
-    click.echo(f"an interactive job of at most {render_duration(time_s)}; `exit` ends it", err=True)
+    warn(plan.warnings)
+    idle_s = _read_idle_s(idle_warning)
+    if idle_s and sys.stdin.isatty():
+        program = tuple(with_idle_warning(program, idle_s, plan.request))
+    words = render_salloc(plan.request, plan.request.time_s, program)
+    where = f" in partition {plan.request.partition}" if plan.request.partition else ""
+    click.echo(f"an interactive job of at most {render_duration(plan.request.time_s)}{where}; `exit` ends it", err=True)
     try:
         os.execvp(words[0], words)
     except OSError as error:
@@ -95,13 +122,11 @@ def _show_draft(folder: str) -> None:
     print(f"\n{text}\nkept in {kept}")
 
 
-def choose_time_s(asked: Asked) -> float:
-    """What the user asks for here; otherwise the study's time, but no more than the site's interactive jobs get."""
-    said = asked.plan.settings["time_s"]
-    if said.value is not None and said.source == "command line":
-        return float(said.value)
-    assert asked.cluster is not None and asked.plan.terms is not None
-    return min(asked.plan.terms.request.time_s, asked.cluster.shell_time_s)
+def _read_idle_s(text: str) -> float:
+    try:
+        return 0.0 if text == "0" else parse_duration_s(text)
+    except ValueError as error:
+        raise input_error(f"--idle-warning: {error}", "write --idle-warning 30m, or 0 for none") from None
 
 
 def _refuse_second() -> None:

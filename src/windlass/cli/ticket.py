@@ -13,8 +13,9 @@ from windlass.collect.locate import study_roots
 from windlass.collect.look import read_register
 from windlass.collect.ticket import Ticket, gather_ticket
 from windlass.collect.trials import find_trials
-from windlass.errors import input_error
+from windlass.errors import InputError, input_error
 from windlass.secrets import mask
+from windlass.site.profiles import list_profiles, read_profile
 from windlass.view.ticket import render_ticket
 
 
@@ -26,7 +27,16 @@ def command(name: str, study: str | None, folder: str | None) -> None:
     """Write down what a support desk asks about a trial (number or id) or a job (123_4): what failed, where, when,
     what it asked for, and how to see it again. Secrets are masked; read it before you send it.
     """
-    print(mask(render_ticket(_gather(name, study, folder)), os.environ), end="")
+    ticket = _gather(name, study, folder)
+    print(mask(render_ticket(ticket, _support_of(ticket.site)), os.environ), end="")
+
+
+def _support_of(site: str) -> str:
+    """Where users of that site get help, if its profile knows."""
+    try:
+        return str(read_profile(site).facts.get("support", "")) if site in list_profiles() else ""
+    except InputError:
+        return ""
 
 
 def _gather(name: str, study: str | None, folder: str | None) -> Ticket:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from windlass.launch import idle
 from windlass.launch.script import identity_options, merge_options, size_options
 from windlass.model import Request
 from windlass.slurm.options import render_time
@@ -12,6 +16,22 @@ from windlass.slurm.options import render_time
 SHELL_NAME = "windlass-shell"  # of every interactive job of ours: that is how a second one is noticed
 # What belongs to batch jobs alone.
 _BATCH_ONLY = ("array", "output", "error", "open-mode", "requeue", "no-requeue", "mail-type", "mail-user", "wrap")
+
+
+def with_idle_warning(program: Sequence[str], limit_s: float, request: Request) -> list[str]:
+    """The program, with a process beside it that warns in the terminal when nothing has run for so long.
+
+    Where that process cannot be started, the program is there all the same.
+    """
+    watcher = [sys.executable, "-I", os.path.abspath(idle.__file__), f"{limit_s:g}", describe_held(request)]
+    return ["/bin/sh", "-c", f'{shlex.join(watcher)} </dev/null & exec "$@"', "sh", *program]
+
+
+def describe_held(request: Request) -> str:
+    """What a job keeps others from using."""
+    gpus = f"{request.gpus} GPU{'s' if request.gpus > 1 else ''} and " if request.gpus else ""
+    nodes = f" on each of {request.nodes} nodes" if request.nodes > 1 else ""
+    return f"{gpus}{request.cpus} core{'s' if request.cpus > 1 else ''}{nodes}"
 
 
 def render_salloc(request: Request, time_s: float, program: Sequence[str]) -> list[str]:

@@ -29,8 +29,9 @@ _WORDS = {
 class Case:
     """A request and the cluster it is made to. The user's own options of sbatch have the last word."""
 
-    def __init__(self, plan: Plan, request: Request, cluster: Cluster) -> None:
+    def __init__(self, plan: Plan, request: Request, cluster: Cluster, *, interactive: bool = False) -> None:
         self.plan, self.request, self.cluster = plan, request, cluster
+        self.interactive = interactive
         self.account = self._said("account", request.account)
         self.qos = self._said("qos", request.qos)
         named = self._said("partition", request.partition)
@@ -54,6 +55,17 @@ class Case:
     def where(self) -> str:
         names = ", ".join(partition.name for partition in self.partitions)
         return f"partition {names}" if names else self.cluster.name
+
+    def according_to(self, field: str) -> str:
+        """Names the profile behind a fact where the scheduler could not be asked: profiles get old."""
+        source = self.cluster.sources.get(field)
+        return "" if self.cluster.live or not source else f", according to {source}"
+
+    def extend_profile(self, table: str) -> str:
+        """What to do where a profile does not know of something that the cluster has by now."""
+        if self.cluster.live or not self.cluster.sources:
+            return ""
+        return f"if it is there by now, add {table} to ~/.config/windlass/sites/{self.cluster.profile}.toml"
 
     def problem(self, key: str, message: str, value: str = "", more: str = "") -> Problem:
         return make_problem(self.plan, key, message, value, more)
@@ -108,8 +120,9 @@ def _partitions(case: Case) -> Iterator[Problem]:
         if partition is None:
             yield case.problem(
                 "partition",
-                f"there is no partition {name!r}; there are: {', '.join(known)}",
+                f"there is no partition {name!r}; there are: {', '.join(known)}{case.according_to('partitions')}",
                 closest(name, known) or _best_partition(case) or known[0],
+                case.extend_profile(f"[partition.{name}]"),
             )
         elif not partition.up:
             yield case.problem(
@@ -119,16 +132,20 @@ def _partitions(case: Case) -> Iterator[Problem]:
 
 def _best_partition(case: Case) -> str:
     """A partition that would take this request, or nothing."""
-    return next((partition.name for partition in case.cluster.partitions if _takes(case, partition)), "")
+    return next((partition.name for partition in case.cluster.partitions if takes(case, partition)), "")
 
 
-def _takes(case: Case, partition: Partition) -> bool:
+def takes(case: Case, partition: Partition) -> bool:
+    """Whether jobs of this kind could start in that partition, as far as is known."""
     limit_s = partition.max_time_s
     return (
         partition.up
         and (limit_s is None or case.request.time_s <= limit_s)
         and _may_use(partition, case.account or case.cluster.default_account)
-        and any(fits(case, node) for node in case.cluster.nodes if partition.name in node.partitions)
+        and (
+            not case.cluster.nodes
+            or any(fits(case, node) for node in case.cluster.nodes if partition.name in node.partitions)
+        )
     )
 
 
@@ -155,11 +172,10 @@ def _as_written(accounts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _time(case: Case) -> Iterator[Problem]:
     limits: list[tuple[float, str]] = []
-    by_partition = [partition.max_time_s for partition in case.partitions]
-    if by_partition and None not in by_partition:
-        limits.append((max(limit for limit in by_partition if limit is not None), case.where))
-    elif not by_partition and (longest_s := case.cluster.longest_time_s(None)) is not None:
-        limits.append((longest_s, case.cluster.name))
+    cluster = case.cluster
+    longest_s = cluster.longest_of(case.partitions) if case.partitions else cluster.longest_time_s(None)
+    if longest_s is not None:
+        limits.append((longest_s, case.where))
     qos = next((qos for qos in case.cluster.qos if qos.name == case.qos), None)
     if qos is not None and qos.max_time_s is not None:
         limits.append((qos.max_time_s, f"QOS {qos.name}"))
@@ -167,12 +183,16 @@ def _time(case: Case) -> Iterator[Problem]:
         if case.request.time_s > limit_s > 0:
             limit, parts = spell_duration(limit_s), math.ceil(case.request.time_s / limit_s)
             other = "" if who.startswith("QOS") else _best_partition(case)
+            cures = [f"`--partition {other}`"] if other else []
+            if not case.interactive:
+                cures.append(
+                    f"save checkpoints: with `checkpoint:` it becomes {parts} jobs of {limit}, one after another"
+                )
             yield case.problem(
                 "time_s",
                 f"jobs of {spell_duration(case.request.time_s)} never start: {who} allows {limit}",
                 limit,
-                (f"`--partition {other}`; or " if other else "")
-                + f"save checkpoints: with `checkpoint:` it becomes {parts} jobs of {limit}, one after another",
+                "; or ".join(cures),
             )
 
 
@@ -185,9 +205,10 @@ def _gpu_type(case: Case) -> Iterator[Problem]:
         names = [gpu.name for gpu in cluster.gpus if gpu.name]
         yield case.problem(
             "gpu_type",
-            f"{cluster.name} has no GPUs of type {request.gpu_type!r}; there are: {_list_gpus(cluster.gpus)}",
+            f"{cluster.name} has no GPUs of type {request.gpu_type!r}; there are: {_list_gpus(cluster.gpus)}"
+            + case.according_to("gpus"),
             closest(request.gpu_type, names) or (names[0] if names else ""),
-            "" if names else "leave the type out",
+            case.extend_profile(f"[gpu.{request.gpu_type}]") if names else "leave the type out",
         )
         return
     need_mb = _value(case.plan, "gpu_memory_mb")

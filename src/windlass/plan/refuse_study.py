@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from windlass.errors import Problem
 from windlass.model import Plan, Request
@@ -32,7 +32,10 @@ def command_words(plan: Plan) -> list[str]:
 
 
 def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Problem]:
-    yield from _placeholders(plan, plan.request)
+    words: list[tuple[str, str, bool]] = [("command", word, False) for word in command_words(plan)]
+    words += [("env", value, False) for value in plan.study.env.values()]
+    yield from _placeholders(plan, words)
+    yield from find_request_placeholders(plan)
     yield from _secrets(plan, plan.request, here)
     for folder in here.folders:
         yield from _folder(plan, folder, cluster, here)
@@ -66,15 +69,21 @@ def find_gpu_warnings(plan: Plan) -> Iterator[str]:
         )
 
 
-def _placeholders(plan: Plan, request: Request | None) -> Iterator[Problem]:
+def find_request_placeholders(plan: Plan) -> Iterator[Problem]:
+    """Options of jobs that a template left to be filled in."""
+    request = plan.request
+    if request is None:
+        return
+    named = {"account": request.account, "partition": request.partition, "qos": request.qos}
+    named |= {"mail_user": request.mail_user, "gpu_type": request.gpu_type}
+    values = [(key, value, True) for key, value in named.items() if value]
+    values += [("options", str(value), True) for value in request.options.values()]
+    yield from _placeholders(plan, values)
+
+
+def _placeholders(plan: Plan, values: Iterable[tuple[str, str, bool]]) -> Iterator[Problem]:
+    """`values`: key of a setting, text, and whether the text is one value, where also less clear placeholders count."""
     seen = set()
-    values: list[tuple[str, str, bool]] = [("command", word, False) for word in command_words(plan)]
-    values += [("env", value, False) for value in plan.study.env.values()]
-    if request is not None:
-        named = {"account": request.account, "partition": request.partition, "qos": request.qos}
-        named |= {"mail_user": request.mail_user, "gpu_type": request.gpu_type}
-        values += [(key, value, True) for key, value in named.items() if value]
-        values += [("options", str(value), True) for value in request.options.values()]
     for key, value, whole in values:
         found = find_placeholder(value, whole=whole)
         if found and (key, found) not in seen:

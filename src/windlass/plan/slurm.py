@@ -61,6 +61,7 @@ def plan_slurm(
             draft.units,
         ),
         site_name=cluster.profile if cluster.profile != "generic" else cluster.name,
+        site_asked=cluster.live,
         waves=agents.waves,
         local_scratch=cluster.local_scratch,
         pack=make_terms(layout, study.variants, draft.value("mps"), request.memory_mb)

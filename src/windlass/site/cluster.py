@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -108,6 +108,8 @@ class Cluster:
     internet: bool | None = None
     cost_unit: str | None = None  # what the site counts computing time in
     shell_time_s: float = 3600.0  # the most an interactive job gets without being asked for more
+    shell_partition: str | None = None  # of interactive jobs
+    support: str | None = None  # where users get help
     login_hosts: tuple[str, ...] = ()  # patterns
     notes: tuple[str, ...] = ()
     live: bool = False  # whether the scheduler was asked; without it all is as the profile says
@@ -135,7 +137,15 @@ class Cluster:
         if not names and self.name_partition:
             chosen = [found for found in self.partitions if found.is_default]
         chosen = chosen or [found for found in self.partitions if found.up]
-        limits = [found.max_time_s for found in chosen]
+        return self.longest_of(chosen)
+
+    def longest_of(self, partitions: Sequence[Partition]) -> float | None:
+        """The longest job that one of these partitions takes; None: no limit is known.
+
+        A partition without a limit in a profile is one of which the profile knows none, so the cluster's own limit
+        holds. The scheduler says None where there is no limit.
+        """
+        limits = [self.max_time_s if one.max_time_s is None and not self.live else one.max_time_s for one in partitions]
         if not limits:
             return self.max_time_s
         return None if None in limits else max(limit for limit in limits if limit is not None)

@@ -59,7 +59,7 @@ def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Ite
         host=host,
         user=_user(environ),
         home=os.path.realpath(environ.get("HOME") or os.path.expanduser("~")),
-        scratch=_filled(scratch, environ),
+        scratch=fill_user(scratch, environ),
         local_scratch=_root(local),
         job="" if is_login_host else environ.get("SLURM_JOB_ID", ""),
         is_login_host=is_login_host,
@@ -111,7 +111,8 @@ def _root(local_scratch: str) -> str:
     return local_scratch.partition("$")[0].rstrip("/")
 
 
-def _filled(text: str, environ: Mapping[str, str]) -> str:
+def fill_user(text: str, environ: Mapping[str, str]) -> str:
+    """A path of a profile with the user's name in it, also where $USER is not set."""
     return text.replace("${USER}", _user(environ)).replace("$USER", _user(environ))
 
 

@@ -53,7 +53,13 @@ def _request_to_json(plan: Plan) -> dict[str, Any]:
     if plan.request is None:
         return {}
     units = plan.terms.units if plan.terms is not None else 1
-    return {**asdict(plan.request), "site": plan.site_name, "waves": plan.waves, "units": units}
+    return {
+        **asdict(plan.request),
+        "site": plan.site_name,
+        "site_asked": plan.site_asked,
+        "waves": plan.waves,
+        "units": units,
+    }
 
 
 def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
@@ -98,7 +104,8 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
     if _units(plan) > 1:
         chain = f", each a chain of {_units(plan)} units of {_render_unit(request.time_s)}"
         throttle = ""
-    lines = [f"site       {plan.site_name}", f"agents     {plan.agents}{chain}{throttle}{in_turn}"]
+    profile_only = "" if plan.site_asked else "  (as its profile knows it; no scheduler was asked)"
+    lines = [f"site       {plan.site_name}{profile_only}", f"agents     {plan.agents}{chain}{throttle}{in_turn}"]
     asked = {
         "time_s": render_duration(request.time_s),
         "cpus": f"{request.cpus} cores",

@@ -152,12 +152,14 @@ def _fact_rows(cluster: Cluster) -> list[dict[str, Any]]:
         ("shortest welcome job", render_span(cluster.min_job_s), "min_job_s"),
         ("agents at a time", cluster.throttle, "throttle"),
         ("interactive job", f"up to {render_span(cluster.shell_time_s)}", "shell_time_s"),
+        ("partition of these", cluster.shell_partition or "as of other jobs", "shell_partition"),
         ("sacct answers", _truth(cluster.accounting), "accounting"),
         ("local scratch", cluster.local_scratch or "$SLURM_TMPDIR", "local_scratch"),
         ("shared scratch", cluster.scratch or "$SCRATCH", "scratch"),
         ("submit from home", _truth(cluster.submit_from_home), "submit_from_home"),
         ("internet on nodes", _truth(cluster.internet), "internet"),
         ("batch scripts' shell", cluster.shebang, "shebang"),
+        ("help", cluster.support, "support"),
     ]
     rows = [_fact(fact, value, _source(cluster, field)) for fact, value, field in facts]
     return rows + [

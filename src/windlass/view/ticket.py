@@ -15,8 +15,8 @@ from windlass.view.progress import render_duration
 from windlass.view.story import render_attempts
 
 
-def render_ticket(ticket: Ticket) -> str:
-    """Sections with a heading each; what is not known is left out."""
+def render_ticket(ticket: Ticket, support: str = "") -> str:
+    """Sections with a heading each; what is not known is left out. `support`: where the site wants to be asked."""
     parts = [
         ("What happened", _what(ticket)),
         ("Where and when", _where(ticket.job)),
@@ -28,6 +28,7 @@ def render_ticket(ticket: Ticket) -> str:
         ("What the job asked for", [f"{key}: {_plain(value)}" for key, value in ticket.request.items()]),
         ("Batch script", ticket.script.splitlines()),
         ("Versions and place", _place(ticket)),
+        ("Where to send this", support.splitlines()),
     ]
     lines = []
     for heading, body in parts:
