@@ -36,6 +36,8 @@ def render_cluster(cluster: Cluster) -> str:
         rows = [_qos_row(qos) for qos in cluster.qos]
         parts.append(_section("QOS you may use", _source(cluster, "qos"), rows))
     parts.append(_section("facts and rules", "", _fact_rows(cluster)))
+    if cluster.support:
+        parts.append(f"help   (from: {_source(cluster, 'support')})\n  {cluster.support}")
     if cluster.notes:
         parts.append("notes\n" + "\n".join(f"  {note}" for note in cluster.notes))
     return "\n\n".join(parts)
@@ -159,7 +161,6 @@ def _fact_rows(cluster: Cluster) -> list[dict[str, Any]]:
         ("submit from home", _truth(cluster.submit_from_home), "submit_from_home"),
         ("internet on nodes", _truth(cluster.internet), "internet"),
         ("batch scripts' shell", cluster.shebang, "shebang"),
-        ("help", cluster.support, "support"),
     ]
     rows = [_fact(fact, value, _source(cluster, field)) for fact, value, field in facts]
     return rows + [
