@@ -77,7 +77,7 @@ def test_a_failed_trial_in_history_and_ticket(cluster_project: Project, slurm: C
     project = cluster_project
     project.write("work.py", WORK)
     project.write("study.yaml", MIXED)
-    project.write("config/windlass/sites/toy.toml", 'clusters = ["windlass"]\nsupport = "help@example.org"\n')
+    project.write("config/windlass/sites/toy.toml", 'clusters = ["windlass"]\nsupport = ["help@example.org"]\n')
     project.run("run", "--on", "slurm", "--wait", code=1)
 
     def recorded() -> Any:

@@ -31,12 +31,12 @@ def command(name: str, study: str | None, folder: str | None) -> None:
     print(mask(render_ticket(ticket, _support_of(ticket.site)), os.environ), end="")
 
 
-def _support_of(site: str) -> str:
+def _support_of(site: str) -> tuple[str, ...]:
     """Where users of that site get help, if its profile knows."""
     try:
-        return str(read_profile(site).facts.get("support", "")) if site in list_profiles() else ""
+        return tuple(read_profile(site).facts.get("support", ())) if site in list_profiles() else ()
     except InputError:
-        return ""
+        return ()
 
 
 def _gather(name: str, study: str | None, folder: str | None) -> Ticket:

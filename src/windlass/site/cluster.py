@@ -109,7 +109,7 @@ class Cluster:
     cost_unit: str | None = None  # what the site counts computing time in
     shell_time_s: float = 3600.0  # the most an interactive job gets without being asked for more
     shell_partition: str | None = None  # of interactive jobs
-    support: str | None = None  # where users get help
+    support: tuple[str, ...] = ()  # where users get help
     login_hosts: tuple[str, ...] = ()  # patterns
     notes: tuple[str, ...] = ()
     live: bool = False  # whether the scheduler was asked; without it all is as the profile says

@@ -65,7 +65,7 @@ KEYS: tuple[Key, ...] = (
     Key("cost_unit", "text", "cost_unit", "what computing time is counted in, e.g. `core-hours`"),
     Key("shell_time", "time", "shell_time_s", "the most an interactive job gets without being asked for more"),
     Key("shell_partition", "text", "shell_partition", "the partition of interactive jobs, where it takes them"),
-    Key("support", "text", "support", "where users of the cluster get help; printed by `site` and `ticket`"),
+    Key("support", "texts", "support", "where users of the cluster get help; printed by `site` and `ticket`"),
     Key("notes", "texts", "notes", "what else a user should know"),
 )  # fmt: skip
 GPU_KEYS: tuple[Key, ...] = (

@@ -37,7 +37,8 @@ def render_cluster(cluster: Cluster) -> str:
         parts.append(_section("QOS you may use", _source(cluster, "qos"), rows))
     parts.append(_section("facts and rules", "", _fact_rows(cluster)))
     if cluster.support:
-        parts.append(f"help   (from: {_source(cluster, 'support')})\n  {cluster.support}")
+        lines = [f"help   (from: {_source(cluster, 'support')})", *(f"  {line}" for line in cluster.support)]
+        parts.append("\n".join(lines))
     if cluster.notes:
         parts.append("notes\n" + "\n".join(f"  {note}" for note in cluster.notes))
     return "\n\n".join(parts)

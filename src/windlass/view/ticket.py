@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from windlass.collect.jobview import JobView
 from windlass.collect.ticket import Ticket, TrialFacts
@@ -15,7 +15,7 @@ from windlass.view.progress import render_duration
 from windlass.view.story import render_attempts
 
 
-def render_ticket(ticket: Ticket, support: str = "") -> str:
+def render_ticket(ticket: Ticket, support: Sequence[str] = ()) -> str:
     """Sections with a heading each; what is not known is left out. `support`: where the site wants to be asked."""
     parts = [
         ("What happened", _what(ticket)),
@@ -28,7 +28,7 @@ def render_ticket(ticket: Ticket, support: str = "") -> str:
         ("What the job asked for", [f"{key}: {_plain(value)}" for key, value in ticket.request.items()]),
         ("Batch script", ticket.script.splitlines()),
         ("Versions and place", _place(ticket)),
-        ("Where to send this", support.splitlines()),
+        ("Where to send this", list(support)),
     ]
     lines = []
     for heading, body in parts:
