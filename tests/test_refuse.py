@@ -260,6 +260,20 @@ def test_warned_of(tmp_path: Path, extra: str, expected: str) -> None:
     assert expected in said
 
 
+def test_a_grace_that_the_cluster_does_not_give(tmp_path: Path) -> None:
+    cluster = dataclasses.replace(CLUSTER, kill_wait_s=30)
+    plan = make(tmp_path, "grace: 2m\n", cluster=cluster)
+    (said,) = find_warnings(plan, cluster, Here())
+    assert "`grace` is 2m" in said and "30 s after it tells it to end (KillWait)" in said and "has 25 s" in said
+    assert plan.end_grace_s == 25.0
+    plan = make(tmp_path, "grace: 20s\n", cluster=cluster)
+    assert plan.end_grace_s == 20.0 and find_warnings(plan, cluster, Here()) == []
+    hasty = dataclasses.replace(CLUSTER, kill_wait_s=5)
+    plan = make(tmp_path, cluster=hasty)
+    assert plan.end_grace_s == 2.5 and find_warnings(plan, hasty, Here()) == [], "the default adapts"
+    assert make(tmp_path, "grace: 2m\n").end_grace_s == 120.0, "nobody could be asked"
+
+
 def test_several_gpus_for_who_uses_them(tmp_path: Path) -> None:
     study = "command: torchrun --nproc-per-node 2 t.py {lr}\nparameters: {lr: [1]}\n"
     plan = make(tmp_path, "needs: {gpus: 2, gpu_type: a100}\n", study=study, agents=1)

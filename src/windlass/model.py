@@ -304,6 +304,7 @@ class Plan:
     site_asked: bool = True  # False: the scheduler could not be asked, and the plan rests on the site's profile
     waves: int = 1  # trials that each slot takes, one after another
     local_scratch: str | None = None
+    end_grace_s: float | None = None  # from TERM to KILL of trials where the scheduler ends their job; None: `grace`
     pack: PackTerms | None = None
     estimate_s: float | None = None  # until the last trial ends, if all jobs start that may; None: nobody knows
     cost: Cost | None = None  # only where agents are jobs

@@ -108,15 +108,18 @@ def test_requeued(cluster_project: Project, slurm: Cluster) -> None:
 
 
 def test_a_deaf_trial(cluster_project: Project, slurm: Cluster) -> None:
-    """It ignores every signal: it is killed in time, and what the others did is safe."""
-    records = counter_study(cluster_project, grace="2s")
+    """It ignores every signal: it is killed before Slurm kills the agent, and what the others did is safe."""
+    records = counter_study(cluster_project, grace="60s")
     deaf = "import signal\nfor number in (1, 2, 10, 12, 15):\n    signal.signal(number, signal.SIG_IGN)\n"
     cluster_project.write("count.py", deaf + COUNTER.replace("windlass.should_stop()", "False"))
-    cluster_project.run("run")
+    warned = cluster_project.run("run").stderr
+    assert "`grace` is 1m, but windlass kills a job 5 s after it tells it to end (KillWait)" in warned
     wait_for(lambda: under_way(records))
     slurm.run("scancel", *task_ids(slurm))
     wait_until_idle(slurm)
     assert cluster_project.counts() == {"interrupted": 4}
+    last = [path.read_text().splitlines()[-1] for path in cluster_project.study_folder().glob("journal/*.jsonl")]
+    assert len([line for line in last if json.loads(line)["e"] == "bye"]) == 2, "every agent ended in order"
     run_to_the_end(cluster_project, slurm)
     assert cluster_project.counts() == {"done": 4}
     for number in (1, 2, 3, 4):

@@ -46,6 +46,7 @@ class AgentConfig:
         self.environment: Optional[Dict[str, Any]] = plan.get("environment")
         self.checkpoint: Optional[Dict[str, Any]] = plan.get("checkpoint")
         self.keep: str = plan.get("keep", "all")
+        self.end_grace_s: float = plan.get("end_grace_s") or self.grace_s  # where the scheduler ends the whole job
         self.lead_s: float = plan.get("lead_s", 120.0)
         self.stop_signal: str = plan.get("stop_signal", "TERM")
         self.again_code: Optional[int] = plan.get("again_code")

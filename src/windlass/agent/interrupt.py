@@ -21,6 +21,7 @@ class Limits:
         self.lease_s = config.lease_s
         self.job = job
         self.job_time_s = config.job_time_s if job else None
+        self.end_grace_s = config.end_grace_s if job else config.grace_s
         # Trials with checkpoints may begin in one job and end in another.
         self._trial_time_s = config.trial_time_s if config.checkpoint is None else None
         self._lead_s = config.lead_s

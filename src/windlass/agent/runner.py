@@ -235,12 +235,12 @@ class Runner:
 
     # -- ending
 
-    def stop(self, attempt: Attempt, cause: Cause) -> None:
+    def stop(self, attempt: Attempt, cause: Cause, grace_s: Optional[float] = None) -> None:
         """Ask an attempt to end; it is killed if it does not."""
         if attempt.cause is None:
             attempt.cause = cause
-            interrupted = STATE_OF[cause] is State.INTERRUPTED
-            self._tell(attempt, self._word if interrupted else signal.SIGTERM, time.monotonic() + self._config.grace_s)
+            number = self._word if STATE_OF[cause] is State.INTERRUPTED else signal.SIGTERM
+            self._tell(attempt, number, time.monotonic() + (self._config.grace_s if grace_s is None else grace_s))
 
     def _tell(self, attempt: Attempt, number: int, until: float) -> None:
         attempt.word = number
@@ -261,9 +261,10 @@ class Runner:
         return len(told)
 
     def stop_all(self, cause: Cause, kill: bool = False) -> None:
-        self._notice.write(time.monotonic() + self._config.grace_s)
+        grace_s = self._limits.end_grace_s
+        self._notice.write(time.monotonic() + grace_s)
         for attempt in [attempt for attempt in self.attempts.values() if attempt not in self.ended]:
-            self.stop(attempt, cause)
+            self.stop(attempt, cause, grace_s)
             if kill:
                 attempt.send(signal.SIGKILL)
 

@@ -209,6 +209,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "seed_name": study.space.seed_name,
         "timeout_s": settings["timeout_s"].value,
         "grace_s": settings["grace_s"].value,
+        "end_grace_s": plan.end_grace_s,
         "retries": settings["retries"].value,
         "output_limit_bytes": settings["output_limit_bytes"].value,
         "metric": study.metric.name if study.metric else None,

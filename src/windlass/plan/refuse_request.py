@@ -78,6 +78,7 @@ def find_request_problems(case: Case) -> Iterator[Problem]:
 
 def find_request_warnings(case: Case) -> Iterator[str]:
     yield from _untyped(case)
+    yield from _grace(case)
     for name in case.request.options:
         word = _WORDS.get(option_name(name))
         if word is not None:
@@ -87,6 +88,17 @@ def find_request_warnings(case: Case) -> Iterator[str]:
         names = ", ".join(node.name for node in away[:5])
         reason = next((f": {node.reason}" for node in away if node.reason), "")
         yield f"nodes that fit are out of service now ({names}{reason}), too few are left; jobs wait for them"
+
+
+def _grace(case: Case) -> Iterator[str]:
+    """A grace that was given is compared with what the cluster leaves; the default one just adapts to it."""
+    grace, left_s = case.plan.settings["grace_s"], case.plan.end_grace_s
+    if left_s is not None and left_s < grace.value and grace.source != "default":
+        yield (
+            f"`grace` is {spell_duration(grace.value)}, but {case.cluster.name} kills a job "
+            f"{case.cluster.kill_wait_s} s after it tells it to end (KillWait): at scancel and preemption a trial has "
+            f"{left_s:g} s to stop"
+        )
 
 
 def find_nodes_away(case: Case) -> list[Node]:

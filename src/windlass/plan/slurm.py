@@ -21,6 +21,8 @@ _DEFAULT_MEMORY_PER_CPU_MB = 2000
 _AGENT_MB = 64  # the agent and what watches over it, as Slurm adds them up
 _AMPLE_MB = 512  # of trials: then there is room for it in what nobody needs to the last
 
+_RECORD_S = 5.0  # an agent's own time at its end, where the scheduler leaves so much
+
 
 def plan_slurm(
     study: Study,
@@ -64,12 +66,23 @@ def plan_slurm(
         site_asked=cluster.live,
         waves=agents.waves,
         local_scratch=cluster.local_scratch,
+        end_grace_s=end_grace_s(settings["grace_s"].value, cluster.kill_wait_s),
         pack=make_terms(layout, study.variants, draft.value("mps"), request.memory_mb)
         if _packs(draft, layout)
         else None,
         warnings=tuple(draft.warnings),
     )
     return _with_cost(plan, draft, layout, agents, one)
+
+
+def end_grace_s(grace_s: float, kill_wait_s: float | None) -> float:
+    """How long trials have from TERM to KILL where the scheduler ends their job, `kill_wait_s` after its own TERM.
+
+    The agent is killed then as well. Before that it has to record how its trials ended, and keep what they leave.
+    """
+    if not kill_wait_s:
+        return grace_s
+    return min(grace_s, kill_wait_s - min(_RECORD_S, kill_wait_s / 2))
 
 
 def _make_request(draft: Draft, study: Study, layout: Layout, agents: Agents) -> Request:

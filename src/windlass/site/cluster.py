@@ -90,6 +90,7 @@ class Cluster:
     default_account: str | None = None
     qos: tuple[Qos, ...] = ()  # that this user may name; empty: not known
     max_array_size: int | None = None  # the highest index is one less
+    kill_wait_s: int | None = None  # between TERM and KILL, for a job that is cancelled or whose time is up
     max_submit: int | None = None  # jobs of one user in the queue, array tasks counted
     max_time_s: float | None = None  # of any job, where partitions do not say it
     accounting: bool | None = None  # whether sacct answers

@@ -45,6 +45,7 @@ class Live:
     name: str = ""
     version: str = ""
     max_array_size: int | None = None
+    kill_wait_s: int | None = None
     max_submit: int | None = None
     accounting: bool | None = None
     default_account: str | None = None
@@ -116,9 +117,10 @@ def make_live(config: Mapping[str, str], texts: Mapping[str, str], accounting: b
         "name": name,
         "version": known(config.get("SLURM_VERSION")),
         "max_array_size": _integer(config.get("MaxArraySize")),
+        "kill_wait_s": _integer(config.get("KillWait")),
         "accounting": accounting,
     }
-    sources = {key: CONFIG for key in ("name", "version", "max_array_size") if found[key]}
+    sources = {key: CONFIG for key in ("name", "version", "max_array_size", "kill_wait_s") if found[key]}
     sources["accounting"] = "sacct" if known(config.get("AccountingStorageType")) not in _NO_STORAGE else CONFIG
     if texts.get(PARTITIONS):
         memory_mb = parse_slurm_memory_mb(config.get("DefMemPerCPU"))

@@ -22,7 +22,7 @@ KNOWN_GPUS = "table of known GPUs"
 _TABLE = os.path.join(os.path.dirname(__file__), "gpu-memory.toml")
 _LIVE_FIELDS = (
     "version", "partitions", "nodes", "accounts", "default_account", "qos",
-    "max_array_size", "max_submit", "accounting",
+    "max_array_size", "kill_wait_s", "max_submit", "accounting",
 )  # fmt: skip
 # Words of a GPU's name that say nothing about its memory.
 _PLAIN_WORDS = {"nvidia", "amd", "tesla", "quadro", "geforce", "instinct", "radeon", "graphics", "gpu", "generation",

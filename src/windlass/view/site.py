@@ -150,6 +150,7 @@ def _fact_rows(cluster: Cluster) -> list[dict[str, Any]]:
         ("GPUs are asked for with", f"{gpu_option}{gpu_word}", gpu_field),
         ("memory is asked for with", f"--{cluster.memory_form}", "memory_form"),
         ("array size", array, "max_array_size"),
+        ("from TERM to KILL", render_span(cluster.kill_wait_s) if cluster.kill_wait_s else None, "kill_wait_s"),
         ("jobs in the queue", cluster.max_submit, "max_submit"),
         ("longest job", render_span(cluster.max_time_s) if cluster.max_time_s else None, "max_time_s"),
         ("shortest welcome job", render_span(cluster.min_job_s), "min_job_s"),
