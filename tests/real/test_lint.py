@@ -213,6 +213,12 @@ def test_the_verb_asks_the_cluster(cluster_project: Project) -> None:
     assert cluster_project.run("lint", "ok.sh").stdout == "nothing found\n"
     cluster_project.write("big.sh", HEAD + asks.format(mem="900G", time="0-00:20:00") + BODY)
     assert "sbatch refuses it: " in cluster_project.run("lint", "big.sh", code=2).stdout
+    for option in ("gres=gpu:h100:1", "gpus=h100:1", "gpus-per-node=h100:1"):
+        cluster_project.write("gpu.sh", f"{HEAD}#SBATCH --{option}\n{asks.format(mem='1G', time='0-00:20:00')}{BODY}")
+        said = cluster_project.run("lint", "gpu.sh", code=2).stdout
+        assert f"gpu.sh:2: --{option}: windlass has no GPUs of type 'h100'; there are: p100" in said
+    said = cluster_project.run("lint", "ok.sh", "--array", "0-5000", code=2).stdout
+    assert "sbatch refuses it: " in said
     cluster_project.write("long.sh", HEAD + asks.format(mem="1G", time="0-05:00:00") + BODY)
     said = cluster_project.run("lint", "long.sh", code=2).stdout
     assert "long.sh:4: --time=0-05:00:00: such a job never starts: partition debug allows 0-00:30:00" in said

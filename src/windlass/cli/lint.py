@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,30 +13,39 @@ import click
 from windlass.cli.options import json_option
 from windlass.errors import Problem, SchedulerError, input_error
 from windlass.launch._shell import ask
+from windlass.plan.refuse_script import find_script_problems, find_script_remarks
 from windlass.site.discover import fetch_cluster, slurm_answers
-from windlass.slurm.directives import Script, parse_script
+from windlass.slurm.directives import parse_script
 from windlass.slurm.lint import Findings, lint_script
-from windlass.slurm.options import render_time
-from windlass.slurm.records import parse_slurm_time_s
 
 
-def read_findings(path: str) -> Findings:
-    """Look at one script, as if it were submitted from here; its own shell looks too."""
+def read_findings(path: str, array: str | None = None, site: str | None = None) -> Findings:
+    """Look at one script, as if it were submitted from here; its own shell and the cluster look too.
+
+    `array` is the range on sbatch's command line. Without a scheduler, a named site's profile is what the script is
+    checked against.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read()
     except OSError as error:
         raise input_error(f"{path}: {error.strerror}") from error
-    found = lint_script(text, path, os.getcwd(), os.environ)
+    found = lint_script(text, path, os.getcwd(), os.environ, array)
     if found.shell and b"\r\n" not in text:
-        found = Findings((*found.problems, *_ask_shell(found.shell, path)), found.remarks, found.shell)
-    if found.problems or not slurm_answers():
+        found = replace(found, problems=(*found.problems, *_ask_shell(found.shell, path)))
+    if site is None and not slurm_answers():
         return found
     try:
-        late = _find_over_limit(parse_script(text.decode("utf-8", "replace")), path)
+        cluster = fetch_cluster(site)
     except SchedulerError as error:
-        return Findings((), (*found.remarks, Problem(f"the cluster was not asked: {error}", "", path)))
-    return Findings(tuple(late), found.remarks) if late else _ask_scheduler(path, found)
+        return replace(found, remarks=(*found.remarks, Problem(f"the cluster was not asked: {error}", "", path)))
+    script = parse_script(text.decode("utf-8", "replace"))
+    found = replace(
+        found,
+        problems=(*found.problems, *find_script_problems(script, path, cluster)),
+        remarks=(*found.remarks, *find_script_remarks(script, path, cluster)),
+    )
+    return found if found.problems or not cluster.live else _ask_scheduler(path, found, array)
 
 
 def _ask_shell(shell: str, path: str) -> list[Problem]:
@@ -51,30 +60,9 @@ def _ask_shell(shell: str, path: str) -> list[Problem]:
     return [Problem(f"{name}: {first}", f"{name} -n {path}", path, int(place[1]) if place else 0)]
 
 
-def _find_over_limit(script: Script, path: str) -> list[Problem]:
-    """A time above the partition's limit: most clusters take the job and never start it."""
-    option = next((option for option in reversed(script.options) if option.name == "time"), None)
-    if option is None:
-        return []
-    time_s = parse_slurm_time_s(option.value) or math.inf  # sbatch takes 0 for no limit
-    cluster = fetch_cluster()
-    names = (script.value("partition") or "").split(",")
-    limits = {
-        found.name: found.max_time_s for name in names if (found := cluster.partition(name.strip() or None)) is not None
-    }
-    longest_s = max((limit for limit in limits.values() if limit is not None), default=0.0)
-    if not limits or None in limits.values() or time_s <= longest_s:
-        return []
-    longer = [p.name for p in cluster.partitions if p.up and (p.max_time_s is None or p.max_time_s >= time_s)]
-    who = f"partition {', '.join(limits)}"
-    message = f"--time={option.value}: such a job never starts: {who} allows {render_time(longest_s)}"
-    hint = f"#SBATCH --time={render_time(longest_s)}" + (f", or #SBATCH --partition={longer[0]}" if longer else "")
-    return [Problem(message, hint, path, option.line)]
-
-
-def _ask_scheduler(path: str, found: Findings) -> Findings:
+def _ask_scheduler(path: str, found: Findings, array: str | None) -> Findings:
     """What this cluster says to the script, without taking it. A cluster that does not answer is worth a remark."""
-    answer = ask(["sbatch", "--test-only", path])
+    answer = ask(["sbatch", "--test-only", *([f"--array={array}"] if array else []), path])
     if answer.ok:
         return found
     lines = [re.sub(r"^sbatch: (?:error: |fatal: )?", "", line) for line in answer.errors.splitlines()]
@@ -90,14 +78,17 @@ def _to_json(problem: Problem) -> dict[str, Any]:
 
 @click.command()
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")
+@click.option("--array", metavar="RANGE", help="The range on sbatch's command line, e.g. 0-24%5.")
+@click.option("--site", metavar="NAME", help="The cluster's profile (default: found out); works also without Slurm.")
 @json_option
-def command(scripts: tuple[str, ...], as_json: bool) -> int:
+def command(scripts: tuple[str, ...], array: str | None, site: str | None, as_json: bool) -> int:
     """Check batch scripts of your own for what Slurm ignores in silence, or breaks on later.
 
-    Relative names of logs are looked for from this folder, as if `sbatch` were called here.
+    Relative names of logs are looked for from this folder, as if `sbatch` were called here. The range of an array is
+    held against the files that $SLURM_ARRAY_TASK_ID chooses. Options of sbatch: https://slurm.schedmd.com/sbatch.html.
     Exit code: 2 where something is wrong, 0 where there are only remarks.
     """
-    findings = [read_findings(path) for path in scripts]
+    findings = [read_findings(path, array, site) for path in scripts]
     problems = [problem for found in findings for problem in found.problems]
     remarks = [problem for found in findings for problem in found.remarks]
     if as_json:

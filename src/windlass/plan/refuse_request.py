@@ -217,7 +217,7 @@ def _gpu_type(case: Case) -> Iterator[Problem]:
         names = [gpu.name for gpu in cluster.gpus if gpu.name]
         yield case.problem(
             "gpu_type",
-            f"{cluster.name} has no GPUs of type {request.gpu_type!r}; there are: {_list_gpus(cluster.gpus)}"
+            f"{cluster.name} has no GPUs of type {request.gpu_type!r}; there are: {list_gpus(cluster.gpus)}"
             + case.according_to("gpus"),
             closest(request.gpu_type, names) or (names[0] if names else ""),
             case.extend_profile(f"[gpu.{request.gpu_type}]") if names else "leave the type out",
@@ -230,7 +230,7 @@ def _gpu_type(case: Case) -> Iterator[Problem]:
             "gpu_memory_mb",
             f"a trial needs {need_mb} MB of GPU memory, a {chosen.name} has {chosen.memory_mb} MB",
             "",
-            f"types that have it: {_list_gpus(enough)}" if enough else f"no type has it: {_list_gpus(cluster.gpus)}",
+            f"types that have it: {list_gpus(enough)}" if enough else f"no type has it: {list_gpus(cluster.gpus)}",
         )
 
 
@@ -408,7 +408,7 @@ def _untyped(case: Case) -> Iterator[str]:
     present = {name for node in case.nodes() for name in node.gpus} or {gpu.name for gpu in cluster.gpus}
     gpus = [gpu for gpu in cluster.gpus if gpu.name in present]
     if len(gpus) > 1:
-        yield f"no GPU type said: jobs may get any of {_list_gpus(gpus)}; `--gpu-type {gpus[0].name}` stays with one"
+        yield f"no GPU type said: jobs may get any of {list_gpus(gpus)}; `--gpu-type {gpus[0].name}` stays with one"
 
 
 def closest(word: str, known: Iterable[str]) -> str:
@@ -418,7 +418,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     return lower[found[0]] if found else ""
 
 
-def _list_gpus(gpus: Iterable[GpuType]) -> str:
+def list_gpus(gpus: Iterable[GpuType]) -> str:
     return ", ".join(
         (gpu.name or "GPUs without a type") + (f" ({gpu.memory_mb / 1024:.0f} GB)" if gpu.memory_mb else "")
         for gpu in gpus

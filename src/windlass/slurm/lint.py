@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from windlass.errors import Problem
 from windlass.secrets import find_secrets
 from windlass.slurm.directives import Script, parse_script
+from windlass.slurm.lint_arrays import lint_array
 from windlass.slurm.lint_values import lint_values
 from windlass.slurm.notes import Note, remark, wrong
 from windlass.slurm.options import VALUES
@@ -45,8 +46,10 @@ class Findings:
     shell: str = ""  # that reads the script: its path, where it is one that can check it
 
 
-def lint_script(text: bytes, file: str, folder: str, environ: Mapping[str, str] | None = None) -> Findings:
-    """Everything found in a script that would be submitted from `folder`, by line."""
+def lint_script(
+    text: bytes, file: str, folder: str, environ: Mapping[str, str] | None = None, array: str | None = None
+) -> Findings:
+    """Everything found in a script that would be submitted from `folder`, by line; `array`: on the command line."""
     notes = list(_lint_bytes(text))
     script = parse_script(text.decode("utf-8", "replace").replace("\r\n", "\n").removeprefix("\ufeff"))
     notes += _lint_shebang(script)
@@ -54,6 +57,7 @@ def lint_script(text: bytes, file: str, folder: str, environ: Mapping[str, str] 
     notes += [wrong(mistake.line, mistake.message, mistake.hint) for mistake in script.mistakes]
     notes += _lint_options(script)
     notes += lint_values(script, folder, environ or {})
+    notes += lint_array(script, folder, environ or {}, array)
     notes += _lint_missing(script)
     notes += _lint_body(script)
     notes += _lint_words(script, environ or {})
