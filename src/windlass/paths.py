@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import os
+import pwd
 from typing import List
 
 STUDIES = ".windlass"  # in a project's root: where its studies' folders are, unless there is a scratch
 ELSEWHERE = "elsewhere"  # in there: a list of other places that this project's studies were put
 _PROJECT_MARKS = (".git", "pyproject.toml", STUDIES)
+
+
+def user_name() -> str:
+    """The name of this user's account; in a container that has no account for him, what the environment says.
+
+    Jobs may be without $USER, so the account comes first: the same user has the same name everywhere.
+    """
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+
+
+def expand_node_path(path: str) -> str:
+    """A path as a site writes it, with variables of the job; "" where one of them is not set."""
+    if not os.environ.get("USER"):
+        os.environ["USER"] = user_name()
+    expanded = os.path.expandvars(path)
+    return "" if "$" in expanded else expanded
 
 
 def find_project(start: str) -> str:

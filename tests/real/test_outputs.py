@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
@@ -169,7 +170,12 @@ def test_the_time_limit(bare: tuple[Project, Cluster, Path]) -> None:
 
 
 def test_clean_nodes_touches_no_running_job(bare: tuple[Project, Cluster, Path]) -> None:
+    """Also where the site names the user's folder and neither the client nor its jobs have $USER."""
     project, _, disk = bare
+    project.write("config/windlass/sites/generic.toml", f'local_scratch = "{disk}/$USER"\n')
+    disk = disk / getpass.getuser()
+    for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
+        project.env.pop(name, None)
     write_study(project, "wait", [1])
     project.run("run")
     wait_for(lambda: running(project, disk))

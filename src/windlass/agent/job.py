@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 import tempfile
 from typing import Any, Dict, List, Mapping, Optional
 
 from windlass.agent.sweep import Mark, release_folder
+from windlass.paths import expand_node_path, user_name
 
 
 def read_job(environ: Mapping[str, str], submission: Optional[str]) -> Optional[Dict[str, Any]]:
@@ -69,12 +69,11 @@ class LocalScratch:
 
 def _make(job: Optional[Mapping[str, Any]], place: Optional[str]) -> str:
     if job is None:
-        return tempfile.mkdtemp(prefix=f"{getpass.getuser()}_local_{os.getpid()}_")
+        return tempfile.mkdtemp(prefix=f"{user_name()}_local_{os.getpid()}_")
     task = "" if job["task"] is None else f"_{job['task']}"
-    name = f"{getpass.getuser()}_{job['array']}{task}_{job['restart']}"
-    os.environ.setdefault("USER", getpass.getuser())
-    for root in (os.path.expandvars(place or ""), tempfile.gettempdir()):
-        if root and "$" not in root:
+    name = f"{user_name()}_{job['array']}{task}_{job['restart']}"
+    for root in (expand_node_path(place or ""), tempfile.gettempdir()):
+        if root:
             try:
                 os.makedirs(root, mode=0o700, exist_ok=True)
                 return _make_new(os.path.join(root, name))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import getpass
 import json
 import os
 import re
@@ -26,7 +25,7 @@ from windlass.claims.alive import identity, is_alive, same_kernel
 from windlass.claims.strays import AGENT_VARIABLE, end_strays, find_strays
 from windlass.journal.kept import read_kept
 from windlass.journal.read import JournalReader
-from windlass.paths import StudyPaths
+from windlass.paths import StudyPaths, expand_node_path, user_name
 from windlass.slurm.ask import ask
 from windlass.slurm.gone import Gone, job_gone
 from windlass.slurm.queue import Queue, read_queue
@@ -202,8 +201,10 @@ def sweep_dead(roots: Sequence[str], queue_file: str, say: Callable[[str], None]
 
 
 def _candidates(root: str) -> List[str]:
-    user = re.escape(getpass.getuser())
-    ours = re.compile(rf"{user}_(?:\d+(?:_\d+){{1,2}}|local_\d+_\w+)(?:\.\d+)?\Z")
+    # Earlier versions used the name that the environment gave.
+    names = {user_name(), os.environ.get("LOGNAME"), os.environ.get("USER")}
+    user = "|".join(re.escape(name) for name in names if name)
+    ours = re.compile(rf"(?:{user})_(?:\d+(?:_\d+){{1,2}}|local_\d+_\w+)(?:\.\d+)?\Z")
     found = []
     for name in sorted(_names(root)):
         path = os.path.join(root, name)
@@ -284,8 +285,7 @@ def sweep_main(words: Sequence[str]) -> int:
     parser.add_argument("--queue", metavar="FILE", default="", help="the scheduler's last answer")
     parser.add_argument("--look", action="store_true", help="remove nothing")
     arguments = parser.parse_args(list(words))
-    roots = [os.path.expandvars(root) for root in arguments.sweep]
-    roots = [root for root in roots if "$" not in root] + [tempfile.gettempdir()]
+    roots = [*filter(None, map(expand_node_path, arguments.sweep)), tempfile.gettempdir()]
     node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     for swept in sweep_dead(roots, arguments.queue, lambda _: None, arguments.look):
         print(json.dumps({"node": node, **swept.to_json()}))
