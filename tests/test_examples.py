@@ -28,6 +28,7 @@ STUDIES = {
     "packing/study.yaml": 100,
     "rl-packing/study.yaml": 64,
     "chain/study.yaml": 10,
+    "ladder/study.yaml": 45,
     "advanced/study.yaml": 30,
     "neural-ode/study.yaml": 30,
 }

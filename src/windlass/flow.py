@@ -146,7 +146,7 @@ def submit_plan(
         pack_data(plan)  # may take long: before the turn, which others would take for lost
         with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
             more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
-            prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample, more)
+            prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
             reporter.prepared(plan, prepared)
             wanted = agents_wanted(plan.terms, prepared.register)
             return paths, submit_agents(plan.terms, paths, wanted if rehearse_s is None else min(1, wanted))
@@ -245,7 +245,7 @@ def run_plan(
         raise InputError(problems)
     trials = iterate_trials(plan.study)
     more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
-    prepared = prepare_folder(plan, trials, lambda: _done_numbers(paths), client_name(), sample, more)
+    prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
     reporter.prepared(plan, prepared)
     return run_folder(paths, plan.slots, launcher, reporter, on_end, sample is not None)
 
@@ -285,7 +285,7 @@ def count_states(paths: StudyPaths, register: Register) -> dict[State, int]:
         index.close()
 
 
-def _done_numbers(paths: StudyPaths) -> list[int]:
+def done_numbers(paths: StudyPaths) -> list[int]:
     index = StudyIndex(paths)
     index.refresh()
     try:

@@ -145,6 +145,30 @@ class ProgressSpec:
 
 
 @dataclass(frozen=True)
+class Expectation:
+    """What the last value of a metric must be."""
+
+    metric: str
+    sign: Literal["<=", "<", ">=", ">"]
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric}{self.sign}{self.value:g}"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A smaller version of the training, and what it must reach before the next one is worth a start."""
+
+    name: str
+    expect: tuple[Expectation, ...]
+    stages: tuple[Stage, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # in place of the study's own values
+    own_command: bool = False  # its words are not those of the study
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Study:
     """The user's file (or command line), parsed and checked."""
 
@@ -170,6 +194,7 @@ class Study:
     warm: Warm = Warm()
     variants: tuple[str, ...] = ()  # settings whose values need different amounts of memory
     progress: ProgressSpec | None = None
+    ladder: tuple[Rung, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -180,6 +205,7 @@ class Trial:
     id: str
     settings: Mapping[str, Any]
     stages: tuple[tuple[str, tuple[str, ...]], ...]  # (stage name, argument list as the program will see it)
+    rung: str = ""  # only in the folder of a ladder: which rung it is
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,8 @@ class _TrialWriter:
         for trial in trials:
             number = self._numbers.get(id_number(trial.id)) if self._numbers else None
             if number is None:
-                line = {"id": trial.id, "stages": trial.stages, "settings": trial.settings}
+                rung = {"rung": trial.rung} if trial.rung else {}
+                line = {"id": trial.id, **rung, "stages": trial.stages, "settings": trial.settings}
                 # Arguments that are no UTF-8 arrive as half characters and leave as such.
                 yield trial.id, _encode(line).encode("utf-8", "surrogatepass") + b"\n"
             else:

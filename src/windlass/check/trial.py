@@ -59,7 +59,7 @@ def check_trial(tried: TriedTrial | None, why_not: str) -> Item:
     return passed("trial", f"the first one, from a copy of the code, {tried.ending}")
 
 
-class _Quiet:
+class Quiet:
     """Shows nothing."""
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None:
@@ -86,7 +86,7 @@ def try_trial(study: Study, site: Site, shared: tuple[str, ...], limit_s: float)
         watcher = _Watcher(plan.folder)
         began = time.monotonic()
         try:
-            run_plan(plan, LocalLauncher(), _Quiet(), sample=1)
+            run_plan(plan, LocalLauncher(), Quiet(), sample=1)
         except WindlassError as error:
             return TriedTrial(time.monotonic() - began, True, "", f"could not be started: {error}")
         finally:

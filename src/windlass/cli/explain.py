@@ -70,9 +70,11 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     alive = {agent.record.id: bool(agent.alive) for agent in view.agents}
     stories = read_attempts(paths, number)
     verdict = _verdict(register, number, view, _is_done(paths, number))
-    lines = [f"trial {number}  {trial['id']}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
+    rung = f"  rung {trial['rung']!r}" if "rung" in trial else ""
+    lines = [f"trial {number}  {trial['id']}{rung}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
     lines += [f"  {stage}: {shlex.join(words)}" for stage, words in trial["stages"]]
     lines += ["  " + line for line in render_attempts(stories, alive)]
+    lines += [f"  note: {note.text}" for note in view.notes if note.number == number]
     lines.append(f"  {verdict}")
     if view.jobs is not None and rs.contains(register.todo, number) and not any(alive.values()):
         lines += [f"    {line}" for line in render_wait(view.jobs)]

@@ -118,8 +118,10 @@ def trial_row(
     """One trial's row; without a record it waits."""
     record = TrialRecord(number, State.WAITING) if record is None else record
     settings = trial["settings"]
-    reserved = (*ROW_HEAD, *ROW_TAIL)
+    reserved: tuple[str, ...] = (*ROW_HEAD, *ROW_TAIL)
     row: Row = {"id": trial["id"], "number": number}
+    if "rung" in trial:
+        reserved, row["rung"] = (*reserved, "rung"), trial["rung"]
     for name, value in settings.items():
         if name != seed_name:
             row[reserved_name(name, reserved)] = value

@@ -13,6 +13,7 @@ from windlass.model import Needs, Study, Warm
 from windlass.paths import find_project
 from windlass.spec.commands import build_stages
 from windlass.spec.document import Document, Path, Problems, parse_document
+from windlass.spec.ladder import build_ladder
 from windlass.spec.names import check_names
 from windlass.spec.on_node import build_checkpoint, build_environment
 from windlass.spec.parameters import Placed, parse_parameters
@@ -80,6 +81,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     said = _said(keys, place, problems)
     environment = build_environment(keys, problems)
     checkpoint = build_checkpoint(keys, [stage for stage, _ in stages], problems)
+    ladder = build_ladder(keys, stages, space, problems)
     check_names(keys, names_of(space), problems)
     problems.raise_if_any()
     return Study(
@@ -102,6 +104,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         warm=keys.warm or Warm(),
         variants=keys.variants or (),
         progress=keys.progress,
+        ladder=ladder,
         warnings=tuple(warnings),
     )
 

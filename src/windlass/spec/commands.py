@@ -36,6 +36,11 @@ def build_stages(keys: StudyKeys, problems: Problems, warnings: list[str]) -> li
     return []
 
 
+def build_command(value: Any, path: Path, keys: StudyKeys, problems: Problems) -> list[PlacedStage]:
+    """The stage of a command that stands elsewhere in the study file; none where it cannot be read."""
+    return _Builder(keys, problems, []).one(MAIN, value, path)
+
+
 class _Builder:
     def __init__(self, keys: StudyKeys, problems: Problems, warnings: list[str]) -> None:
         self._keys = keys

@@ -34,6 +34,7 @@ from windlass.spec.fields import (
     check_warm,
     check_zip_groups,
 )
+from windlass.spec.fields_ladder import check_ladder
 from windlass.spec.fields_pack import check_progress, check_variants
 from windlass.spec.sections import (
     CheckpointKeys,
@@ -200,6 +201,17 @@ class StudyKeys(Keys):
         "regular expression, or mapping with `pattern` and `steps`",
         "progress: {pattern: 'epoch (?P<step>\\d+)', steps: '{epochs}'}",
         "found out from what the trial prints",
+    )
+    ladder: Annotated[Any, BeforeValidator(check_ladder)] = key(
+        "Smaller versions of the training for `windlass check --ladder`, each with what it must reach before the next "
+        "begins: one example, one batch, all data; or a toy problem, cart-pole, the real one. A rung is the first "
+        "trial of the study with `args` (words added to the command), `parameters` (other values) or a `command` of "
+        "its own. `expect` is a metric and its limit, or several: the last value must satisfy it. `timeout` ends "
+        "a rung that takes longer.",
+        "list of mappings with `name`, `args`, `parameters`, `command`, `expect`, `timeout`",
+        "ladder:\n  - {name: one example, args: --limit 1, expect: loss<=0.01}\n"
+        "  - {name: one batch, args: --limit 32, expect: loss<=0.05}\n"
+        "  - {name: all, expect: [loss<=0.3, accuracy>=0.9]}",
     )
     slurm: SlurmKeys | None = key(
         "What jobs ask Slurm for.", "mapping", "slurm: {account: def-prof, partition: gpu}", "not said"

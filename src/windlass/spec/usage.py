@@ -45,7 +45,7 @@ def check_usage(
                 _check_shell(word, path, conditional, problems)
     for path, text in texts.items():
         for name in placeholder_names(text):
-            used.update((name, _check_known(name, [*names, *broken], path, problems, with_args=False)))
+            used.update((name, check_known(name, [*names, *broken], path, problems, with_args=False)))
     if stages and not (ARGS_WORDS | AGENT_WORDS) & used:
         for name in names:
             if name not in used:
@@ -55,7 +55,7 @@ def check_usage(
 def _check_word(word: str, stage: Stage, path: Path, names: list[str], problems: Problems) -> set[str]:
     pieces = split_word(word)
     found = {piece.name for piece in pieces if isinstance(piece, Placeholder)}
-    meant = {_check_known(name, names, path, problems, with_args=True) for name in sorted(found)}
+    meant = {check_known(name, names, path, problems, with_args=True) for name in sorted(found)}
     for name in found:
         if name in ARGS_WORDS and not _stands_alone(word, name, stage.shell):
             problems.add(path, f"{{{name}}} becomes several words and must stand alone", f"… {{{name}}} …")
@@ -66,7 +66,7 @@ def _stands_alone(word: str, name: str, shell: bool) -> bool:
     return f"{{{name}}}" in (word.split() if shell else [word])
 
 
-def _check_known(name: str, names: list[str], path: Path, problems: Problems, with_args: bool) -> str:
+def check_known(name: str, names: list[str], path: Path, problems: Problems, with_args: bool) -> str:
     """The parameter that a placeholder stands for, or, with a problem, the one that was probably meant."""
     known = {*names, *BUILT_IN, *((ARGS_WORDS | AGENT_WORDS | CHECKPOINT_WORDS) if with_args else ())}
     if name in known or (with_args and name.startswith(ENVVAR_PREFIX)):
