@@ -127,6 +127,9 @@ class Cluster:
             raise ClusterError(f"not installed: {', '.join(missing)} (Debian: apt-get install {' '.join(PACKAGES)})")
         if self.nodes_apart:
             check_nodes_apart()
+        for path in self.shared:
+            if not path.is_dir():
+                raise ClusterError(f"there is no folder {path} that nodes could share")
         if self.exists:
             raise ClusterError(f"there is a cluster in {self.folder}")
         data = prepare_database() if self.database else None

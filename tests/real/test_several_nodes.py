@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from scripts.slurm import Cluster
 
@@ -20,7 +23,8 @@ print(socket.gethostname(), names, os.path.exists("rank.py"), os.environ["source
 """
 
 
-LEFT = "find {} -maxdepth 2 -name '*_0_*' 2>/dev/null; true"  # jobs' own folders
+# Jobs' own folders, and those in which agents and companions meet trials.
+LEFT = "find {} -maxdepth 2 -name '*_0_*' 2>/dev/null; find /tmp -maxdepth 1 -name 'windlass-????????'"
 
 
 def write_study(project: Project) -> None:
@@ -44,6 +48,57 @@ def test_each_node_has_what_the_first_has(project: Project, slurm_apart: Cluster
         assert all("['.hidden', 'a', 'b c'] True True" in line for line in lines), lines
         notes = project.json("status", "--json")["notes"]
         assert sum("datasets/small" in note for note in notes) == 3, "unpacked once on each node"
+
+
+# Every rank logs faster than anybody would, short lines and long ones, and then works until it is asked to stop.
+CHATTY = """\
+import os, socket, sys, time, windlass
+node = socket.gethostname()
+for step in range(1, 1001):
+    many = {f"{node}_{'long' * 4}_{number}": number for number in range(60)} if step % 100 == 0 else {}
+    windlass.log({f"of_{node}": step, **many}, step=step)
+if int(sys.argv[1]):
+    open(os.path.join(sys.argv[2], "waiting-" + node), "w").close()
+    while not windlass.should_stop():
+        time.sleep(0.05)
+    left = windlass.remaining_s()
+    time.sleep(0.5)  # it takes a moment to save
+    open(os.path.join(sys.argv[2], "stopped-" + node), "w").write(str(left))
+    sys.exit(42)
+"""
+
+
+def test_ranks_on_every_node_report_and_are_notified(project: Project, slurm_apart: Cluster) -> None:
+    """Nothing that a rank logged is lost, and no rank is killed by the signal that asks it to save."""
+    with on_cluster(project, slurm_apart):
+        project.write("chatty.py", CHATTY)
+        project.write(
+            "study.yaml",
+            "command: srun --ntasks-per-node=1 python3 chatty.py {stops} {where}\ncheckpoint: {dir: saved}\n"
+            f"parameters: {{stops: [0, 1], where: [{json.dumps(str(project.folder))}]}}\n"
+            "needs: {time: 10m}\nslurm: {nodes: 3, agents: 1}\nslots: 1\n",
+        )
+        project.run("run")
+        nodes = [path.name[8:] for path in wait_for(lambda: three(project, "waiting-*"))]
+        job = slurm_apart.run("squeue", "--noheader", "--format=%A").split()[0]
+        slurm_apart.run("scancel", "--signal=USR1", "--batch", job)
+        left = [float(path.read_text()) for path in wait_for(lambda: three(project, "stopped-*"))]
+        assert all(0 < seconds < 600 for seconds in left)
+        wait_until_idle(slurm_apart)
+        assert project.counts() == {"done": 1, "interrupted": 1}
+        (journal,) = (project.study_folder() / "journal").glob("2*.jsonl")
+        ends = [event for line in journal.read_text().splitlines() if (event := json.loads(line))["e"] == "end"]
+        for end in ends:
+            assert {name: end["m"][name] for name in end["m"] if name.startswith("of_")} == {
+                f"of_{node}": [1000, 1, 1000, 1000] for node in nodes
+            }
+            long = [values for name, values in end["m"].items() if "long" in name]
+            assert len(long) == 3 * 60 and {values[3] for values in long} == {10}
+
+
+def three(project: Project, pattern: str) -> list[Path]:
+    found = [path for path in sorted(project.folder.glob(pattern)) if path.name[:7] == "waiting" or path.read_text()]
+    return found if len(found) == 3 else []
 
 
 def test_what_was_made_on_other_nodes_is_gone_afterwards(project: Project, make_cluster: object) -> None:

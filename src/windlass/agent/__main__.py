@@ -14,7 +14,8 @@ import time
 from typing import Any, Dict, List, Optional
 
 from windlass.agent.claim import Claimer, TrialQueue
-from windlass.agent.companions import Companions, companion_main, count_nodes
+from windlass.agent.companion import companion_main
+from windlass.agent.companions import METRICS, Companions, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
@@ -45,7 +46,7 @@ def parse_arguments(words: Optional[List[str]]) -> argparse.Namespace:
     parser.add_argument("--slots", type=int, help="trials at a time (default: as planned)")
     parser.add_argument("--launcher-fd", type=int, help="stop when the other end of this pipe is closed")
     parser.add_argument("--job", metavar="ID", help="the submission that this job is of")
-    parser.add_argument("--companion", action="store_true", help="only make this node of a job ready")
+    parser.add_argument("--companion", action="store_true", help="serve the trials on another node of a job")
     parser.add_argument("--linger", action="store_true", help="wait for trials that other agents may give back")
     return parser.parse_args(words)
 
@@ -91,6 +92,8 @@ class Agent:
         self._slots = arguments.slots or config.slots
         self._scratch = LocalScratch(self._job, config.local_scratch, bool(config.data) or config.code is not None)
         self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
+        self._fifo_path = os.path.join(self._runtime_folder, METRICS)
+        os.mkfifo(self._fifo_path, 0o600)
 
     def clean_up(self) -> None:
         shutil.rmtree(self._runtime_folder, ignore_errors=True)
@@ -129,7 +132,9 @@ class Agent:
         ready = make_ready(self._config, self._scratch, self._note)
         if self._job is not None and count_nodes(os.environ) > 1:
             try:
-                ready.companions = Companions(self._paths, self._config, self._arguments.job, self._note)
+                ready.companions = Companions(
+                    self._paths, self._config, self._arguments.job, self._id, self._runtime_folder, self._note
+                )
             except (NotReady, SystemExit):
                 ready.close()
                 raise
@@ -156,13 +161,11 @@ class Agent:
 
     def _make_loop(self, ready: Ready) -> Loop:
         config, paths, folder = self._config, self._paths, self._runtime_folder
-        fifo_path = os.path.join(folder, "metrics")
-        os.mkfifo(fifo_path, 0o600)
         # Open at both ends, so that the pipe outlives its writers.
-        fifo = os.open(fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        fifo = os.open(self._fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
         _allow_descriptors(64 + 4 * self._slots)
-        env = trial_environment(config, ready.env, paths.folder, paths.agent, self._id, fifo_path)
+        env = trial_environment(config, ready.env, paths.folder, paths.agent, self._id, self._fifo_path)
         if config.measure is not None:
             prepare_frameworks(folder, env)
         poller = select.epoll()
@@ -172,6 +175,8 @@ class Agent:
         limits = Limits(config, self._job is not None, os.environ)
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
         runner = Runner(config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges)
+        if ready.companions is not None:
+            runner.join(ready.companions)
         kind = Loop if config.measure is None else SurveyLoop
         loop = kind(
             self._id,

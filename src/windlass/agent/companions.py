@@ -1,25 +1,31 @@
-"""A job of several nodes: makes the others ready as well, and keeps them so while the agent lives. Python 3.9.
+"""The other nodes of a job, as the agent reaches them. Python 3.9, standard library.
 
-The agent starts one step with a process on every node. Each stages code and data under the same paths as the agent's
-own node has them, says so, and removes what it made when its standard input ends, which it does when the agent ends.
+The agent starts one step with a process on every node, `companion.py`. The step's standard input carries requests to
+all of them, one JSON object a line; its standard output brings what trials on those nodes report, and the answers. It
+needs neither addresses nor ports, and Slurm sees to it that nobody else can speak there.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
-from typing import Callable, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from windlass.agent.config import AgentConfig
-from windlass.agent.job import LocalScratch, read_job
-from windlass.agent.ready import make_ready
 from windlass.agent.store import NotReady
+from windlass.claims.alive import this_machine
 from windlass.paths import StudyPaths
 
-_READY, _NOT_READY, _NOTE = "ready", "not-ready", "note"
+READY, NOT_READY, NOTE, LOG, ANSWER = "ready", "not-ready", "note", "log", "answer"
+WHERE = "WINDLASS_COMPANION"  # variable that holds what a companion has to know of the first node
+METRICS = "metrics"  # the FIFO in the agent's runtime folder, which has the same path on every node
+_PART = "part"
+# Slurm delivers lines of up to 1,024 bytes whole; longer ones may be mixed with those of other nodes.
+_PIECE_BYTES = 900
 _CLOSE_S = 20.0  # for the others to remove what they made; within the time that Slurm gives a job that has to end
 
 
@@ -28,86 +34,181 @@ def count_nodes(environ: Mapping[str, str]) -> int:
     return int(number) if number.isdigit() else 1
 
 
+def node_name() -> str:
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def render_message(kind: str, node: str, text: bytes) -> bytes:
+    """One message of a companion, as lines that arrive whole. `text` has no line breaks."""
+    pieces = [text[begin : begin + _PIECE_BYTES] for begin in range(0, len(text), _PIECE_BYTES)] or [b""]
+    kinds = [_PART] * (len(pieces) - 1) + [kind]
+    return b"".join(b"%s %s %s\n" % (kinds[at].encode(), node.encode(), piece) for at, piece in enumerate(pieces))
+
+
+class MessageJoiner:
+    """Puts the messages of all companions together again."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._parts: Dict[bytes, bytes] = {}  # node → the beginning of a message
+
+    def feed(self, data: bytes) -> List[Tuple[str, str, bytes]]:
+        """Kind, node and text of the messages that are complete now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        messages = []
+        for line in lines:
+            kind, _, rest = line.partition(b" ")
+            node, _, text = rest.partition(b" ")
+            if kind == _PART.encode():
+                self._parts[node] = self._parts.get(node, b"") + text
+                continue
+            whole = self._parts.pop(node, b"") + text
+            messages.append((kind.decode("utf-8", "replace"), node.decode("utf-8", "replace"), whole))
+        return messages
+
+
 class Companions:
-    """The processes on the nodes of this job."""
+    """The processes on the nodes of this job. All have made their node ready once this object exists."""
 
-    def __init__(self, paths: StudyPaths, config: AgentConfig, submission: str, say: Callable[[str], None]) -> None:
-        self._say = say
-        count = count_nodes(os.environ)
-        words = ["srun", "--overlap", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
-        words += ["--cpus-per-task=1", "--mem=0", "--gres=none", "--quiet", "--input=all"]
-        words += [sys.executable, "-I", paths.agent, paths.folder, "--job", submission, "--companion"]
-        env = dict(os.environ)
-        env["WINDLASS_FIRST_NODE"] = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-        env["WINDLASS_COPY"] = config.project_dir if config.code is not None else ""
-        env["WINDLASS_SCRATCH"] = os.environ.get("SLURM_TMPDIR", "")
-        pipe = subprocess.PIPE
-        try:
-            self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, env=env)
-        except OSError as error:
-            raise NotReady(f"the other nodes of the job cannot be reached: srun: {error.strerror}") from error
-        self._wait(count)
+    def __init__(
+        self,
+        paths: StudyPaths,
+        config: AgentConfig,
+        submission: str,
+        agent: str,
+        runtime_folder: str,
+        note: Callable[[str], None],
+    ) -> None:
+        """Raises NotReady where a node cannot be made ready, or reached."""
+        self.deliver: Callable[[bytes], Any] = lambda line: None  # takes the lines of windlass.log on other nodes
+        self._note = note
+        self._others = count_nodes(os.environ) - 1
+        self._messages = MessageJoiner()
+        self._ready = 0
+        self._asked = 0
+        self._answers: Dict[int, List[Dict[str, Any]]] = {}  # number of a request → answers so far
+        self._ending: Dict[int, int] = {}  # attempt → number of the request to settle what it leaves elsewhere
+        self._over: Set[int] = set()  # attempts of which nothing more will come
+        self._chatter: List[str] = []  # last lines that are not a companion's: srun explains itself there
+        self._gone = False
+        where = {
+            "first": node_name(),
+            "boot": this_machine()["boot"],
+            "agent": agent,
+            "copy": config.project_dir if config.code is not None else "",
+            "scratch": os.environ.get("SLURM_TMPDIR", ""),
+            "runtime": runtime_folder,
+        }
+        self._process = _start_step(paths, submission, self._others + 1, json.dumps(where))
+        assert self._process.stdout is not None and self._process.stdin is not None
+        self._out, self._in = self._process.stdout.fileno(), self._process.stdin.fileno()
+        self._wait_until(lambda: self._ready > self._others)
 
-    def _wait(self, count: int) -> None:
-        """Until all have answered. Raises NotReady with what the first said that could not."""
-        ready = 0
-        other: List[str] = []
-        assert self._process.stdout is not None
-        while ready < count:
-            line = self._process.stdout.readline().decode("utf-8", "replace").rstrip("\n")
-            kind, _, text = line.partition(" ")
-            if kind == _READY:
-                ready += 1
-            elif kind == _NOTE:
-                self._say(text)
-            elif kind == _NOT_READY or not line:
+    def fileno(self) -> int:
+        return self._out
+
+    def read(self) -> bool:
+        """Take what has come. False when nothing will come any more."""
+        data = b"" if self._gone else os.read(self._out, 1 << 16)
+        if not data:
+            if not self._gone and self._ready > self._others:
+                self._note(
+                    "the processes on the other nodes of the job have ended: windlass.log, should_stop and outputs "
+                    f"there do not work any more: {self._explain()}"
+                )
+            self._gone = True
+            return False
+        for kind, node, text in self._messages.feed(data):
+            self._take(kind, node, text)
+        return True
+
+    def _take(self, kind: str, node: str, text: bytes) -> None:
+        if kind == LOG:
+            self.deliver(text + b"\n")
+        elif kind == ANSWER:
+            answer = json.loads(text)
+            if answer["ask"] in self._answers:
+                self._answers[answer["ask"]].append({**answer, "node": node})
+        elif kind == NOTE:
+            self._note(f"{node}: {text.decode('utf-8', 'replace')}")
+        elif kind == READY:
+            self._ready += 1
+        elif kind == NOT_READY:
+            self.close()
+            raise NotReady(f"{node}: {text.decode('utf-8', 'replace')}")
+        else:
+            self._chatter = [*self._chatter[-2:], f"{kind} {node} {text.decode('utf-8', 'replace')}".strip()]
+
+    def _explain(self) -> str:
+        return "; ".join(self._chatter) or "srun gives no reason"
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            select.select([self._out], [], [])
+            if not self.read():
                 self.close()
-                raise NotReady(text or f"the other nodes of the job cannot be reached: {'; '.join(other[-3:])}")
-            else:
-                other.append(line)
-        # What they say later must not fill the pipe.
-        threading.Thread(target=self._process.stdout.read, daemon=True).start()
+                raise NotReady(f"the other nodes of the job cannot be reached: {self._explain()}")
+
+    # -- requests
+
+    def tell(self, do: str, **values: Any) -> None:
+        """Have something done on all other nodes."""
+        line = json.dumps({"do": do, **values}, separators=(",", ":")).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._in, line) :]
+        except OSError:
+            pass  # they are gone: `read` reports it
+
+    def ask(self, do: str, **values: Any) -> int:
+        """Have something done on all other nodes; `answers` has what became of it under the number returned."""
+        self._asked += 1
+        self._answers[self._asked] = []
+        self.tell(do, ask=self._asked, **values)
+        return self._asked
+
+    def answers(self, number: int) -> Optional[List[Dict[str, Any]]]:
+        """One answer a node, once all are there. Fewer where the companions are gone. None: not yet."""
+        if len(self._answers[number]) < self._others and not self._gone:
+            return None
+        return self._answers.pop(number)
+
+    def is_over(self, attempt: int) -> bool:
+        """Whether all that an attempt which has ended reported on other nodes has come. False: ask again."""
+        if attempt in self._over:
+            return True
+        if attempt not in self._ending:
+            self._ending[attempt] = self.ask("end", attempt=attempt)
+        if self.answers(self._ending[attempt]) is None:
+            return False
+        del self._ending[attempt]
+        self._over.add(attempt)
+        return True
 
     def close(self) -> None:
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.close()
-            except OSError:
-                pass
+        """Let them remove what they made, and end."""
+        self._gone = True
         try:
-            self._process.wait(_CLOSE_S)
+            self._process.communicate(timeout=_CLOSE_S)  # which closes their standard input
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
 
-def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[str]) -> int:
-    """On each node: make it ready, say so, and wait for the end."""
-    node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+def _start_step(paths: StudyPaths, submission: str, count: int, where: str) -> "subprocess.Popen[bytes]":
+    words = ["srun", "--overlap", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
+    words += ["--cpus-per-task=1", "--mem=0", "--gres=none", "--quiet", "--input=all", "--kill-on-bad-exit=1"]
+    words += [sys.executable, "-I", paths.agent, paths.folder, "--job", submission, "--companion"]
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, bufsize=0, env={**os.environ, WHERE: where}
+        )
+    except OSError as error:
+        raise NotReady(f"the other nodes of the job cannot be reached: srun: {error.strerror}") from error
 
-    def say(kind: str, text: str) -> None:
-        print(f"{kind} {text}", flush=True)
 
-    # Whoever ends the job tells us as well; the agent's end is what we wait for.
+def end_with_the_agent() -> None:
+    """Slurm signals companions as well when it ends a job. They wait for the agent's end, but not for ever."""
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(int(_CLOSE_S)))
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
-    if node == os.environ.get("WINDLASS_FIRST_NODE"):
-        say(_READY, node)
-        sys.stdin.buffer.read()
-        return 0
-    scratch = LocalScratch(read_job(os.environ, submission), None, at=os.environ["WINDLASS_SCRATCH"])
-    try:
-        if config.code is not None:
-            config.code["copy"] = os.environ["WINDLASS_COPY"]
-        ready = make_ready(config, scratch, lambda text: say(_NOTE, f"{node}: {text}"))
-    except NotReady as problem:
-        say(_NOT_READY, f"{node}: {problem}")
-        scratch.remove()
-        return 1
-    try:
-        say(_READY, node)
-        sys.stdin.buffer.read()
-    finally:
-        ready.close()
-        scratch.remove()
-    return 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Dict, Mapping, Optional
+from typing import Callable, Dict, Mapping, Optional
 
 from windlass.agent.config import AgentConfig
 
+NOTICE = "notice"  # its name in the agent's runtime folder
 _BEGAN, _BEGAN_WALL = time.monotonic(), time.time()  # of this process, as nearly as it can know
 _START_S = 60.0  # a job's time is in minutes, and its own start takes a part of the first
 _EARLY_S = 90.0  # Slurm's word may come so much before it is due
@@ -79,18 +80,25 @@ class Notice:
     """A file that appears when trials are to stop; it holds the time by which they must have ended."""
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, "notice")
+        self._path = os.path.join(folder, NOTICE)
+        self.spread: Callable[[str], None] = lambda text: None  # to the other nodes of a job
 
     def variables(self) -> Dict[str, str]:
         return {"WINDLASS_NOTICE": self._path}
 
     def write(self, until: float) -> None:
-        try:
-            with open(self._path + ".new", "w", encoding="ascii") as file:
-                file.write(f"{wall_of(until):.1f}")
-            os.replace(self._path + ".new", self._path)
-        except OSError:
-            pass  # the signal tells them as well
+        text = f"{wall_of(until):.1f}"
+        write_notice(self._path, text)
+        self.spread(text)
+
+
+def write_notice(path: str, until: str) -> None:
+    try:
+        with open(path + ".new", "w", encoding="ascii") as file:
+            file.write(until)
+        os.replace(path + ".new", path)
+    except OSError:
+        pass  # trials are signalled as well
 
 
 def wall_of(moment: float) -> float:

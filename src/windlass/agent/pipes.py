@@ -6,7 +6,7 @@ import os
 import select
 import time
 from collections import deque
-from typing import Deque, Dict, Optional, Tuple
+from typing import Callable, Deque, Dict, Optional, Tuple
 
 from windlass.agent.child import Attempt
 from windlass.agent.listen import Listener
@@ -27,6 +27,7 @@ class Pipes:
         self._limit_bytes = limit_bytes
         self._by_pipe: Dict[int, Attempt] = {}
         self._unwatched: Deque[Tuple[float, Attempt, int]] = deque()
+        self._adopted: Dict[int, Callable[[], bool]] = {}
 
     def open(self, attempt: Attempt) -> Tuple[int, int]:
         """Make two pipes for an attempt. Returns the ends that its process writes to; close them after the start."""
@@ -56,10 +57,20 @@ class Pipes:
                     self._poller.register(pipe, select.EPOLLIN)
         return self._unwatched[0][0] if self._unwatched else None
 
+    def adopt(self, descriptor: int, read: Callable[[], bool]) -> None:
+        """Watch a descriptor that is no trial's; `read` returns False when nothing will come any more."""
+        self._adopted[descriptor] = read
+        self._poller.register(descriptor, select.EPOLLIN)
+
     def owns(self, descriptor: int) -> bool:
-        return descriptor in self._by_pipe
+        return descriptor in self._by_pipe or descriptor in self._adopted
 
     def read(self, pipe: int) -> None:
+        if pipe in self._adopted:
+            if not self._adopted[pipe]():
+                del self._adopted[pipe]
+                self._poller.unregister(pipe)
+            return
         attempt = self._by_pipe.get(pipe)
         if attempt is None:
             return

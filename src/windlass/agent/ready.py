@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Callable, Dict, Optional, Protocol
+from typing import Callable, Dict, Optional
 
+from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig
 from windlass.agent.environment import activate
 from windlass.agent.job import LocalScratch
 from windlass.agent.stage import stage_code, stage_data
 from windlass.agent.store import NodeStore, NotReady
-
-
-class Closing(Protocol):
-    def close(self) -> None: ...
 
 
 class Ready:
@@ -23,7 +20,7 @@ class Ready:
     def __init__(self, store: NodeStore, env: Dict[str, str]) -> None:
         self.store = store
         self.env = env
-        self.companions: Optional[Closing] = None  # on the other nodes of the job
+        self.companions: Optional[Companions] = None  # on the other nodes of the job
 
     def close(self) -> None:
         if self.companions is not None:

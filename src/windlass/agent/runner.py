@@ -21,17 +21,19 @@ from windlass.agent.child import (
     kill_group,
     trial_variables,
 )
+from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig, Slot
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits, Notice, wall_of
 from windlass.agent.listen import Listener
-from windlass.agent.metrics import Message, MetricsFile
+from windlass.agent.metrics import Message, MessageReader, MetricsFile
 from windlass.agent.nan_files import NanFiles
 from windlass.agent.output import OutputLog
 from windlass.agent.outputs import OutputKeeper
 from windlass.agent.pipes import Pipes
 from windlass.agent.record import render_end
 from windlass.agent.sharing import Sharing
+from windlass.agent.steps import signal_steps
 from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
 from windlass.claims.alive import process_began
@@ -96,6 +98,8 @@ class Runner:
         self.handed_back: Set[int] = set()  # trials that were interrupted: anybody's again once this agent ends
         self.taking = True  # whether there will be more turns here
         self.retry: Callable[[Trial], None] = lambda trial: None
+        self._agent = agent
+        self._others: Optional[Companions] = None
 
     @property
     def busy(self) -> Set[int]:
@@ -106,6 +110,13 @@ class Runner:
     def unended(self) -> Set[int]:
         """Trials under way, without those that have ended and are only waiting to be recorded."""
         return self.busy - {attempt.trial.number for attempt in self.ended}
+
+    def join(self, others: Companions) -> None:
+        """Trials of this agent have processes on other nodes of the job as well."""
+        self._others = others
+        self._notice.spread = lambda text: others.tell("notice", until=text)
+        others.deliver = MessageReader(self.deliver, self.deliver_said).feed
+        self.pipes.adopt(others.fileno(), others.read)
 
     # -- starting
 
@@ -244,8 +255,9 @@ class Runner:
 
     def _tell(self, attempt: Attempt, number: int, until: float) -> None:
         attempt.word = number
-        attempt.send(number)
-        attempt.send(signal.SIGCONT)
+        if not self._limits.job or not signal_steps(attempt, self._agent, number, self._others):
+            attempt.send(number)
+            attempt.send(signal.SIGCONT)
         attempt.kill_at = until if attempt.kill_at is None else min(until, attempt.kill_at)
         self._timed.add(attempt)
 
@@ -376,7 +388,9 @@ class Runner:
         waiting: List[Attempt] = []
         for attempt in self.ended:
             self._close_stage(attempt)
-            if not self._looked_for_nan(attempt):
+            if self._others is not None and not self._others.is_over(attempt.attempt):
+                waiting.append(attempt)  # what it reported on other nodes is on its way
+            elif not self._looked_for_nan(attempt):
                 waiting.append(attempt)  # its files are being read: ask again at the next turn
             elif self.keeper is None:
                 self._finish(attempt)

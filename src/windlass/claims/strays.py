@@ -35,12 +35,12 @@ def find_strays(variable: str, value: str, program: str = "") -> List[int]:
         except OSError:
             continue
         is_ours = needle in environment and needle in environment.split(b"\0")
-        if is_ours and (not program or _program_of(name) == program):
+        if is_ours and (not program or program_of(name) == program):
             found.append(int(name))
     return found
 
 
-def _program_of(pid: str) -> str:
+def program_of(pid: str) -> str:
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()

@@ -1,0 +1,148 @@
+"""The process on each other node of a job: it is there for trials what the agent is on the first. Python 3.9.
+
+It stages code and data under the same paths as the agent's node has them. In a folder of the same path as the agent's
+own it offers the FIFO that `windlass.log` writes to, forwards what comes, and puts the notice that ends trials. It
+removes what it made when its standard input ends, which it does when the agent ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import sys
+from typing import Any, Dict, List, Mapping, Optional
+
+from windlass.agent.companions import (
+    ANSWER,
+    LOG,
+    METRICS,
+    NOT_READY,
+    NOTE,
+    READY,
+    WHERE,
+    end_with_the_agent,
+    node_name,
+    render_message,
+)
+from windlass.agent.config import AgentConfig
+from windlass.agent.interrupt import NOTICE, write_notice
+from windlass.agent.job import LocalScratch, read_job
+from windlass.agent.ready import make_ready
+from windlass.agent.steps import signal_ranks
+from windlass.agent.store import NotReady
+from windlass.claims.alive import this_machine
+from windlass.paths import StudyPaths
+
+_READ_BYTES = 1 << 16
+_DRAIN_BYTES = 1 << 20  # more than a FIFO holds: what was written before a trial ended is among the first so many
+
+
+def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[str]) -> int:
+    """Make this node ready, say so, and serve until the agent ends."""
+    where = json.loads(os.environ.pop(WHERE))
+    end_with_the_agent()
+    if node_name() == where["first"]:
+        _send(READY)
+        sys.stdin.buffer.read()
+        return 0
+    scratch = LocalScratch(read_job(os.environ, submission), None, at=where["scratch"])
+    try:
+        if config.code is not None:
+            config.code["copy"] = where["copy"]
+        ready = make_ready(config, scratch, lambda text: _send(NOTE, text))
+    except NotReady as problem:
+        _send(NOT_READY, str(problem))
+        scratch.remove()
+        return 1
+    companion = Companion(where)
+    try:
+        companion.open()
+        _send(READY)
+        companion.serve()
+    finally:
+        companion.close()
+        ready.close()
+        scratch.remove()
+    return 0
+
+
+def _send(kind: str, text: str = "") -> None:
+    _send_bytes(kind, text.replace("\n", " ").encode("utf-8", "replace"))
+
+
+def _send_bytes(kind: str, text: bytes) -> None:
+    data = render_message(kind, node_name(), text)
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class Companion:
+    """Serves the trials on one node."""
+
+    def __init__(self, where: Mapping[str, Any]) -> None:
+        self._agent: str = where["agent"]
+        self._runtime_folder: str = where["runtime"]
+        self._same_kernel = where["boot"] == this_machine()["boot"]
+        self._made = False  # the folder is ours: the nodes have no temporary folder in common
+        self._fifo: Optional[int] = None
+        self._line = b""  # the beginning of a line of windlass.log
+        self._request = b""  # the beginning of a request
+
+    def open(self) -> None:
+        """Offer the FIFO at the path where trials look for it."""
+        path = os.path.join(self._runtime_folder, METRICS)
+        if os.path.exists(path) and self._same_kernel:
+            return  # the agent itself reads it
+        try:
+            if not os.path.exists(path):
+                os.makedirs(self._runtime_folder, mode=0o700)
+                self._made = True
+                os.mkfifo(path, 0o600)
+            # On a shared file system the file is there already, but what is written on this node stays on this node.
+            self._fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            _send(NOTE, f"windlass.log does not work on this node: {error.filename}: {error.strerror}")
+
+    def serve(self) -> None:
+        """Until the agent ends."""
+        sources: List[int] = [0] if self._fifo is None else [0, self._fifo]
+        while True:
+            readable, _, _ = select.select(sources, [], [])
+            if self._fifo in readable:
+                self._forward(_READ_BYTES)
+            if 0 in readable:
+                data = os.read(0, _READ_BYTES)
+                if not data:
+                    return
+                *lines, self._request = (self._request + data).split(b"\n")
+                for line in lines:
+                    self._do(json.loads(line))
+
+    def _forward(self, most_bytes: int) -> None:
+        """Send on what trials have logged."""
+        while self._fifo is not None and most_bytes > 0:
+            try:
+                data = os.read(self._fifo, _READ_BYTES)
+            except BlockingIOError:
+                return
+            most_bytes -= len(data)
+            *lines, self._line = (self._line + data).split(b"\n")
+            for line in lines:
+                _send_bytes(LOG, line)
+
+    def _do(self, request: Dict[str, Any]) -> None:
+        answer: Dict[str, Any] = {}
+        if request["do"] == "notice" and self._made:
+            write_notice(os.path.join(self._runtime_folder, NOTICE), request["until"])
+        elif request["do"] == "signal":
+            signal_ranks(self._agent, request["attempt"], request["number"])
+        elif request["do"] == "end":
+            self._forward(_DRAIN_BYTES)
+        if "ask" in request:
+            _send(ANSWER, json.dumps({"ask": request["ask"], **answer}))
+
+    def close(self) -> None:
+        if self._made:
+            shutil.rmtree(self._runtime_folder, ignore_errors=True)
