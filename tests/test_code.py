@@ -246,6 +246,25 @@ def test_a_damaged_archive_is_made_anew(project: Project) -> None:
     assert archive.read_bytes() == content
 
 
+def test_links_that_will_lead_nowhere_are_named(project: Project) -> None:
+    make_study(project)
+    project.write("package/.gitignore", "big\n")
+    project.write("package/big/file", "")
+    (project.folder.parent / "elsewhere").mkdir()
+    for name, target in {
+        "good": "package/model.py",
+        "folder": "package",
+        "absolute": "/usr",
+        "broken": "nowhere",
+        "package/out": "../../elsewhere",
+        "package/link": "big/file",
+    }.items():
+        (project.folder / name).symlink_to(target)
+    (line,) = [line for line in run(project).stderr.splitlines() if "lead nowhere" in line]
+    assert ": package/link -> big/file, package/out -> ../../elsewhere; put" in line
+    assert "lead nowhere" not in run(project).stderr, "said once for each state of the code"
+
+
 def test_old_archives_go(project: Project) -> None:
     make_study(project)
     for value in range(6):

@@ -204,6 +204,19 @@ def test_an_archive_that_a_node_found_damaged_is_made_anew(place: Place, tmp_pat
     )
 
 
+def test_links_that_leave_the_folder_are_named_when_it_is_packed(place: Place) -> None:
+    folder = make_set(place.scratch / "one")
+    (place.scratch / "two").mkdir()
+    (folder / "out").symlink_to("../two")
+    (folder / "empty/back").symlink_to("../file 1")
+    (folder / "absolute").symlink_to(place.scratch / "two")
+    (folder / "broken").symlink_to("../three")
+    for _ in range(2):
+        place.pack("one")
+    (warning,) = [text for text in place.said if text.startswith("warning:")]
+    assert ": out -> ../two; put the files in their place" in warning
+
+
 def test_no_place_beside_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     make_set(place.project / "one")
     (place.project / ".windlass-data").write_text("a file is in the way")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.bundle.data import find_item
+from windlass.bundle.links import find_lost_links, render_lost_links
 from windlass.bundle.tree import CodeFile, check_limits, list_code
 from windlass.bundle.words import command_words
 from windlass.errors import input_error
@@ -61,10 +62,13 @@ def freeze_project(
         return None
     files = list_code(project, excluded)
     check_limits(project, files)
+    before = set(os.listdir(paths.folder))
     archive, key, size, crc32 = _archive(project, files, paths.folder)
     _drop_old(paths.folder, archive)
     links, live = _find_named(named, workdir, project, {file.name for file in files})
     _say_of(project, links, live)
+    if os.path.basename(archive) not in before:
+        _warn_of_links(project, files, [*(os.path.join(project, name) for name in links), *excluded])
     code = {
         "archive": archive,
         "kind": "gzip",
@@ -297,6 +301,20 @@ def _say_of(project: str, links: Sequence[str], live: Sequence[str]) -> None:
             f"warning: {name} is named with its whole path: trials use it as it will be then, not as it is now",
             file=sys.stderr,
         )
+
+
+def _warn_of_links(project: str, files: Sequence[CodeFile], others: Sequence[str]) -> None:
+    """Name links that lead to nothing in a copy of the project. `others` are paths that a node has besides the code."""
+    known = {file.name for file in files}
+    known |= {folder for name in known for folder in _folders_above(name)}
+
+    def travels(name: str) -> bool:
+        path = os.path.join(project, name)
+        return name in known or any(path == other or path.startswith(other + os.sep) for other in others)
+
+    lost = find_lost_links(project, (file.name for file in files if stat.S_ISLNK(file.mode)), travels)
+    if lost:
+        print(f"warning: {render_lost_links('the code', lost)}", file=sys.stderr)
 
 
 def _say_if_changed(paths: StudyPaths, code: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ def pack_data(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _say(text: str) -> None:
-    print(f"data {text}", file=sys.stderr, flush=True)
+    print(text if text.startswith("warning:") else f"data {text}", file=sys.stderr, flush=True)
 
 
 def pack_items(

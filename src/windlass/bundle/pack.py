@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
 from windlass.agent.unpack import DAMAGED
+from windlass.bundle.links import find_lost_links, render_lost_links
 from windlass.bundle.tree import PACKED
 from windlass.errors import input_error
 from windlass.launch._shell import ask, stream
@@ -39,6 +40,7 @@ class Scan:
     files: int  # all that takes an inode
     size: int
     disk_bytes: int
+    lost_links: tuple[str, ...] = ()  # relative ones that lead out of the folder
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Packed:
 def scan_folder(path: str) -> Scan:
     digest = hashlib.sha256(os.fsencode(f"{os.path.basename(path)}\0{os.stat(path).st_mode:o}\0"))
     files = size = disk_bytes = 0
+    links = []
     for name, status in _walk(path, ""):
         mode = status.st_mode
         is_file = stat.S_ISREG(mode)
@@ -64,10 +67,13 @@ def scan_folder(path: str) -> Scan:
         # A folder's time changes with what is packed beside it, its size with the file system.
         detail = f"{status.st_size} {status.st_mtime_ns}" if is_file else target
         digest.update(os.fsencode(f"{name}\0{mode:o} {detail}\0"))
+        if target:
+            links.append(name)
         files += 1
         size += status.st_size if is_file else 0
         disk_bytes += -(-status.st_size // _BLOCK) * _BLOCK if is_file else _BLOCK * stat.S_ISDIR(mode)
-    return Scan(digest.hexdigest()[:16], files, size, disk_bytes)
+    lost = find_lost_links(path, links, lambda _: True)
+    return Scan(digest.hexdigest()[:16], files, size, disk_bytes, tuple(lost))
 
 
 def _walk(root: str, inside: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -94,6 +100,8 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
     place = next(filter(_can_write, places), "")
     if not place:
         raise input_error(f"{path}: there is no place for its archive", f"make {places[0]} or {places[1]} writable")
+    if scan.lost_links:
+        say(f"warning: {render_lost_links(path, list(scan.lost_links))}")
     say(f"{path}: packing {scan.files:,} files, {scan.size / 1e6:,.0f} MB, into {place}")
     for _ in range(_TRIES):
         packed = _pack(path, scan, how, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +71,12 @@ def pack(names: tuple[str, ...], compress: str | None, folder: str | None, as_js
     """Pack folders into archives, unless they are packed already. `run` does the same."""
     wanted = _Wanted(names, compress, folder)
     made: list[str] = []
-    entries = pack_items(wanted.items, wanted.scratch, wanted.project, wanted.file, made.append)
+
+    def say(text: str) -> None:
+        made.append(text)
+        print(text, file=sys.stderr, flush=True)
+
+    entries = pack_items(wanted.items, wanted.scratch, wanted.project, wanted.file, say)
     if as_json:
         print(json.dumps(entries, indent=2))
         return
