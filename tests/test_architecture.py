@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "states",
         "submission",
     },
-    "bundle": {"agent", "claims", "errors", "journal", "launch", "model", "paths", "plan", "trialfile"},
+    "bundle": {"agent", "claims", "errors", "journal", "launch", "model", "paths", "plan", "search", "trialfile"},
     "collect": {
         "claims",
         "durations",

@@ -1,7 +1,8 @@
 """trials.jsonl and its index: one line a trial, found by number without reading the rest. Python 3.9.
 
 trials.jsonl   {"id": "t…", "stages": [["main", ["python", "train.py", …]]], "settings": {…}}, one line a trial;
-               trials of a ladder have a "rung" as well
+               trials of a ladder have a "rung" as well, and
+               "written" before "settings" has the text of those that JSON writes otherwise: {"lr": "1e-3"}
 trials.idx     16 bytes a trial: where its line begins and a number made of its id, both little-endian
 A trial's number is its position. Lines are only ever added. How many of them count is said by the claims register;
 what a killed writer left beyond that is cut off before the next lines are added.

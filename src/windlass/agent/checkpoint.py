@@ -49,6 +49,7 @@ class Checkpoints:
         self._validate: List[str] = list(said.get("validate") or ())
         self._keep: int = said.get("keep", 2)
         self._root = self._template = ""
+        self._study = config.name
         if said.get("dir"):
             template = _expand(said["dir"], env)
             self._template = os.path.join(config.scratch_dir, template)
@@ -62,6 +63,7 @@ class Checkpoints:
         path = self._template.replace("{trial_id}", trial.id)
         for name, value in trial.settings.items():
             path = path.replace("{" + name + "}", _one_name(value))
+        path = path.replace("{study}", _one_name(self._study))
         return path if "{trial_id}" in self._template else os.path.join(path, trial.id)
 
     def forget(self, trial: Trial) -> None:

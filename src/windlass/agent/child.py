@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"\{envvar:(\w+)\}")
 class Trial:
     """A trial as the agent knows it: its number and its line of trials.jsonl."""
 
-    __slots__ = ("id", "node_words", "number", "settings", "settings_json", "stages", "tried", "turns")
+    __slots__ = ("id", "node_words", "number", "settings", "settings_json", "stages", "tried", "turns", "written")
 
     def __init__(self, number: int, line: bytes) -> None:
         fields = json.loads(line)
@@ -31,6 +31,8 @@ class Trial:
         self.settings: Dict[str, Any] = fields["settings"]
         # Settings stand last in the line, and quotes inside words are escaped: this cuts out just their text.
         self.settings_json = line[line.index(b',"settings":') + 12 : -1]
+        # Settings whose text in the command is not that of JSON: 1e-3 is 0.001 there.
+        self.written: Dict[str, str] = fields.get("written") or {}
         self.stages: List[Tuple[str, List[str]]] = fields["stages"]
         # Whether its words have parts that only the node can fill in.
         self.node_words = b"{envvar:" in line or b"{args_json_file}" in line
@@ -185,13 +187,3 @@ def kill_group(group: int, number: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def fill_value(text: str, settings: Dict[str, Any]) -> str:
-    """A variable of the study's own with its placeholders filled in."""
-    for name, value in settings.items():
-        text = text.replace(
-            "{" + name + "}",
-            value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False),
-        )
-    return text

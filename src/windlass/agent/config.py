@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
+from windlass.agent.fill import has_placeholder
 from windlass.claims.alive import LEASE_S
 
 PLAN_VERSION = 1
@@ -101,7 +102,8 @@ def trial_environment(
     # Without a display a window cannot block a trial that nobody watches.
     env.pop("DISPLAY", None)
     env.pop("WINDLASS_SUBMISSION", None)  # of the sbatch that brought us here
-    env.update(config.env)
+    # Those with placeholders differ from trial to trial: the runner adds them.
+    env.update((name, value) for name, value in config.env.items() if not has_placeholder(value))
     # Last, so that a windlass of their own comes first; and also where the study says a path.
     python_path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = python_path + os.pathsep + agent_zip if python_path else agent_zip

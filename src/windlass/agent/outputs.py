@@ -49,7 +49,8 @@ class Finder:
         missing = []
         for pattern in self.patterns:
             paths: List[str] = []
-            filled = _fill_settings(_fill_variables(pattern, own), trial)
+            study = glob.escape(self._env.get("WINDLASS_STUDY", "{study}"))
+            filled = [text.replace("{study}", study) for text in _fill_settings(_fill_variables(pattern, own), trial)]
             for text in filled:
                 paths += glob.glob(os.path.join(glob.escape(self.workdir), text), recursive=True)
             if not paths:

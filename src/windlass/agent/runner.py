@@ -17,12 +17,12 @@ from windlass.agent.child import (
     Trial,
     explain_start_error,
     fill_in,
-    fill_value,
     kill_group,
     trial_variables,
 )
 from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig, Slot
+from windlass.agent.fill import fill_text, has_placeholder
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits, Notice, wall_of
 from windlass.agent.listen import Listener
@@ -85,7 +85,7 @@ class Runner:
         self._timed: Set[Attempt] = set()
         self._leftovers: Dict[int, float] = {}  # process group whose leader is gone → when it is killed
         self._spawner = Spawner(self._env)
-        self._filled_in = [(name, value) for name, value in config.env.items() if "{" in value]
+        self._filled_in = [(name, value) for name, value in config.env.items() if has_placeholder(value)]
         self.output = OutputLog(paths.output_of(agent), paths.output_index_of(agent))
         self.curves = MetricsFile(paths.metrics_of(agent))
         self._listener = Listener(config, self.curves, gauges, lambda attempt: self.stop(attempt, Cause.DIVERGED))
@@ -153,7 +153,9 @@ class Runner:
         seed = trial.settings.get(self._config.seed_name)
         attempt.variables = trial_variables(trial, attempt.attempt, attempt.slot, seed)
         for name, value in self._filled_in:
-            attempt.variables[os.fsencode(name)] = os.fsencode(fill_value(value, trial.settings))
+            filled = fill_text(value, trial, self._config.name)
+            if filled is not None:
+                attempt.variables[os.fsencode(name)] = os.fsencode(filled)
         folder = os.fsencode(self._checkpoints.folder_of(trial))
         attempt.variables[b"WINDLASS_CHECKPOINT_DIR"] = attempt.variables[b"checkpoint_dir"] = folder
         if attempt.deadline is not None:

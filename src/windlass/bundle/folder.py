@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.agent.fill import render_setting
 from windlass.bundle.code import freeze_code
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import render_environment
@@ -25,6 +26,7 @@ from windlass.errors import FolderError, input_error
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
+from windlass.search.values import render_value
 from windlass.trialfile import TrialFile, append_trials, id_number
 
 PLAN_VERSION = 1
@@ -164,7 +166,8 @@ class _TrialWriter:
             number = self._numbers.get(id_number(trial.id)) if self._numbers else None
             if number is None:
                 rung = {"rung": trial.rung} if trial.rung else {}
-                line = {"id": trial.id, **rung, "stages": trial.stages, "settings": trial.settings}
+                written = _written(trial.settings)
+                line = {"id": trial.id, **rung, "stages": trial.stages, **written, "settings": trial.settings}
                 # Arguments that are no UTF-8 arrive as half characters and leave as such.
                 yield trial.id, _encode(line).encode("utf-8", "surrogatepass") + b"\n"
             else:
@@ -182,6 +185,16 @@ class _TrialWriter:
             self.known_in_order = False
             self.known = list(rs.numbers(self.known_ranges))
         self.known.append(number)
+
+
+def _written(settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Settings that JSON would not write as the user did: the agent fills them in as the command has them."""
+    texts = {
+        name: text
+        for name, value in settings.items()
+        if not isinstance(value, (str, int)) and (text := render_value(value)) != render_setting(value)
+    }
+    return {"written": texts} if texts else {}
 
 
 def render_plan(plan: Plan) -> dict[str, Any]:

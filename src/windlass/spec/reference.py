@@ -27,8 +27,8 @@ metric: {name: return, goal: maximize}
 _PLACEHOLDERS = """\
 ## Placeholders
 
-`{name}` in a command is replaced by the parameter `name`, exactly as it was written: `1e-3` stays `1e-3`,
-and spaces, quotes, `$` and newlines arrive unchanged. True and false are `True` and `False`, null is
+`{name}` in a command or in a value of `env` is replaced by the parameter `name`, exactly as it was written: `1e-3`
+stays `1e-3`, and spaces, quotes, `$` and newlines arrive unchanged. True and false are `True` and `False`, null is
 `None`, lists and mappings are JSON. These have a meaning of their own:
 
 | placeholder | becomes |
@@ -52,7 +52,9 @@ and spaces, quotes, `$` and newlines arrive unchanged. True and false are `True`
 Where a parameter is absent from a trial because its `when` does not hold, it is left out of `{args}`; a
 word of the command that mentions it is dropped, and with it the flag (a word that starts with `-`)
 directly before a word that is the placeholder alone. So `--momentum {momentum}` and
-`--momentum={momentum}` both vanish.
+`--momentum={momentum}` both vanish. A variable of `env` that mentions it is not set.
+
+In `env`, `outputs` and `checkpoint.dir`, `{trial_id}` and `{study}` work beside the parameters.
 
 W&B's macros `${env}`, `${interpreter}`, `${program}`, `${args}`, `${args_no_hyphens}`,
 `${args_no_boolean_flags}`, `${args_json}`, `${args_json_file}` and `${envvar:NAME}` work in a `command`

@@ -1,0 +1,56 @@
+"""Placeholders that the agent fills in with a trial's values, as the command has them. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, Optional, Protocol
+
+# As in search/template.py: {{name}} is a literal {name}, and ${name} is no placeholder.
+_PLACEHOLDER = re.compile(r"\{\{(?P<literal>[^\W\d][\w./-]*)\}\}|(?<!\$)\{(?P<name>[^\W\d][\w./-]*)\}")
+
+
+class Filled(Protocol):
+    """A trial, as far as its values go."""
+
+    id: str
+    settings: Dict[str, Any]
+    written: Dict[str, str]
+
+
+def has_placeholder(text: str) -> bool:
+    return _PLACEHOLDER.search(text) is not None
+
+
+def value_text(trial: Filled, name: str) -> str:
+    """A setting as the trial's command has it: numbers as the user wrote them."""
+    written = trial.written.get(name)
+    return render_setting(trial.settings[name]) if written is None else written
+
+
+def render_setting(value: Any) -> str:
+    """The same text as `search.values.render_value` gives, of a value that was read back from JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float)) or value is None:
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def fill_text(text: str, trial: Filled, study: str) -> Optional[str]:
+    """A text with its placeholders filled in; None where it mentions a parameter that this trial does not have."""
+    built_in: Dict[str, str] = {"trial_id": trial.id, "study": study}
+    absent = False
+
+    def fill(match: "re.Match[str]") -> str:
+        nonlocal absent
+        if match.group("literal") is not None:
+            return "{" + match.group("literal") + "}"
+        name = match.group("name")
+        if name in trial.settings:
+            return value_text(trial, name)
+        absent = absent or name not in built_in
+        return built_in.get(name, "")
+
+    filled = _PLACEHOLDER.sub(fill, text)
+    return None if absent else filled
