@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "bundle": {"agent", "claims", "errors", "journal", "launch", "model", "paths", "plan", "search", "trialfile"},
     "collect": {
+        "agent",
         "claims",
         "durations",
         "errors",

@@ -356,7 +356,7 @@ def test_a_ticket_hides_secrets(project: Project) -> None:
     text = project.run("ticket", "0").stdout
     assert "abcdefgh12345678" not in text and "key is ***" in text
     assert "error: ValueError: broken 7" in text and "python3 fail.py 7" in text
-    assert "PLAIN" in text and "value1" not in text
+    assert "  export PLAIN=value1\n" in text
     assert "there is no trial" in project.run("ticket", "tzzz", code=2).stderr
     assert "neither a trial nor a job" in project.run("ticket", "77", code=2).stderr
 

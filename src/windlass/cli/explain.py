@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from typing import Any
 
 import click
@@ -12,7 +11,8 @@ import click
 from windlass.claims import ranges as rs
 from windlass.claims.register import Register
 from windlass.cli.options import find_study, folder_option, json_option
-from windlass.collect.attempts import read_attempts
+from windlass.collect.attempts import read_attempts, started_from
+from windlass.collect.byhand import render_by_hand
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import look, read_register
 from windlass.collect.output import OutputReader, last_lines
@@ -72,7 +72,8 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     verdict = _verdict(register, number, view, _is_done(paths, number))
     rung = f"  rung {trial['rung']!r}" if "rung" in trial else ""
     lines = [f"trial {number}  {trial['id']}{rung}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
-    lines += [f"  {stage}: {shlex.join(words)}" for stage, words in trial["stages"]]
+    by_hand = render_by_hand(paths, number, started_from(stories))
+    lines += ["  to execute it by hand:", *("    " + line for line in by_hand)]
     lines += ["  " + line for line in render_attempts(stories, alive)]
     lines += [f"  note: {note.text}" for note in view.notes if note.number == number]
     lines.append(f"  {verdict}")
@@ -92,6 +93,7 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
             {"agent": s.agent, "host": s.host, "start": s.start, "end": s.end, "code": s.code, "job": s.job}
             for s in stories
         ],
+        "by_hand": by_hand,
         "verdict": verdict,
         "lines": lines,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,11 @@ class AttemptStory:
     end: dict[str, Any] | None  # the journal's own words; None while it runs, or when its agent was killed
     code: dict[str, Any] | None = None  # what it was executed with; None where that was not recorded
     job: dict[str, Any] | None = None  # the job of Slurm's that it ran in
+
+
+def started_from(stories: Sequence[AttemptStory]) -> str:
+    """The checkpoint that the last attempt went on from; "" where there was none."""
+    return str((stories[-1].end or {}).get("from") or "") if stories else ""
 
 
 def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:

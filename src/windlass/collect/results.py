@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from windlass.claims.ranges import contains, normalise
+from windlass.collect.byhand import render_command
 from windlass.collect.groups import (
     ROW_HEAD,
     ROW_TAIL,
@@ -168,9 +168,9 @@ def best_rows(
     try:
         if seed_name in trials.read(ranges[0][0])["settings"]:
             rows = result_rows(paths, index, ranges, metric, seed_name)
-            return [_group_row(trials, group) for group in _best_groups(rows, metric, stat, limit)]
+            return [_group_row(paths, trials, group) for group in _best_groups(rows, metric, stat, limit)]
         records = index.best(metric.name, metric.goal, stat, limit, included=ranges)
-        return [_single_row(trials, record, metric, seed_name) for record in records]
+        return [_single_row(paths, trials, record, metric, seed_name) for record in records]
     finally:
         trials.close()
 
@@ -187,17 +187,12 @@ def _best_groups(rows: ResultRows, metric: Metric, stat: str, limit: int) -> lis
     return [GroupRow(**group) for group in rows.index.remembered(question, compute)]
 
 
-def _group_row(trials: TrialFile, group: GroupRow) -> Row:
+def _group_row(paths: StudyPaths, trials: TrialFile, group: GroupRow) -> Row:
     trial = trials.read(group.number)
-    return {"id": trial["id"], "number": group.number, **group.to_row(), "command": render_command(trial)}
+    return {"id": trial["id"], "number": group.number, **group.to_row(), "command": render_command(paths, group.number)}
 
 
-def _single_row(trials: TrialFile, record: TrialRecord, metric: Metric, seed_name: str) -> Row:
+def _single_row(paths: StudyPaths, trials: TrialFile, record: TrialRecord, metric: Metric, seed_name: str) -> Row:
     trial = trials.read(record.number)
     row = trial_row(record.number, trial, record, metric, seed_name)
-    return {**row, "command": render_command(trial)}
-
-
-def render_command(trial: Mapping[str, Any]) -> str:
-    """A trial's stages as one line that a shell understands."""
-    return " && ".join(shlex.join(words) for _, words in trial["stages"])
+    return {**row, "command": render_command(paths, record.number)}

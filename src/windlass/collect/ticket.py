@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.collect.attempts import AttemptStory, read_attempts
+from windlass.collect.attempts import AttemptStory, read_attempts, started_from
+from windlass.collect.byhand import render_by_hand
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobview import JobView
 from windlass.collect.look import look
@@ -31,7 +31,7 @@ class TrialFacts:
 
     number: int
     id: str
-    command: str
+    by_hand: tuple[str, ...]  # lines for a shell
     settings: dict[str, Any]
     attempts: tuple[AttemptStory, ...]
     output: str
@@ -44,14 +44,12 @@ class Ticket:
 
     study: str
     folder: str
-    workdir: str
     trial: TrialFacts | None
     job: JobView | None
     log_file: str = ""  # Slurm's own log of the job
     log: str = ""
     script: str = ""
     request: dict[str, Any] = field(default_factory=dict)
-    variables: tuple[str, ...] = ()  # names of those that the study sets
     versions: dict[str, str] = field(default_factory=dict)
     site: str = ""
 
@@ -70,14 +68,12 @@ def gather_ticket(paths: StudyPaths, version: str, *, number: int | None = None,
     return Ticket(
         study=view.name,
         folder=paths.folder,
-        workdir=str(plan.get("workdir", "")),
         trial=trial,
         job=found,
         log_file=log_file,
         log=_read_end(log_file),
         script=_read_end(paths.job_script) if view.jobs is not None else "",
         request=_request_of(view, found),
-        variables=tuple(plan.get("env") or ()),
         versions=_versions(paths, version, trial, with_slurm=view.jobs is not None),
         site=str(plan.get("site_name") or plan.get("site") or ""),
     )
@@ -119,7 +115,7 @@ def _trial_facts(paths: StudyPaths, number: int) -> TrialFacts:
     return TrialFacts(
         number=number,
         id=trial["id"],
-        command=" && ".join(shlex.join(words) for _, words in trial["stages"]),
+        by_hand=tuple(render_by_hand(paths, number, started_from(attempts))),
         settings=trial["settings"],
         attempts=tuple(attempts),
         output="\n".join(output.splitlines()[-_LINES:]),

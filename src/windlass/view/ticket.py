@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterable, Sequence
 
@@ -90,12 +89,7 @@ def _where(job: JobView | None) -> list[str]:
 
 
 def _reproduce(ticket: Ticket) -> list[str]:
-    if ticket.trial is None:
-        return []
-    lines = [f"cd {shlex.quote(ticket.workdir)}", ticket.trial.command]
-    if ticket.variables:
-        lines.append(f"# the study sets these variables: {', '.join(ticket.variables)}")
-    return lines
+    return [] if ticket.trial is None else list(ticket.trial.by_hand)
 
 
 def _place(ticket: Ticket) -> Iterable[str]:

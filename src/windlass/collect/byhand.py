@@ -1,0 +1,135 @@
+"""A trial as lines for a shell, so that it can be executed again by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.agent.checkpoint import Checkpoints
+from windlass.agent.child import Trial
+from windlass.agent.config import AgentConfig
+from windlass.agent.fill import fill_text
+from windlass.errors import WindlassError
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
+
+# What the agent fills in on the node is a variable of the shell's here.
+_ON_NODE = re.compile(r"\{envvar:(\w+)\}|\{(args_json_file)\}")
+
+
+class _ElsewhereCheckpoints(Checkpoints):
+    """Commands are to write to a new folder: what is executed by hand must not replace what the trial has written."""
+
+    def folder_of(self, trial: Trial) -> str:
+        return "{envvar:checkpoint_dir}"
+
+
+def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list[str]:
+    """Lines that execute a trial: its folder, environment, variables and commands.
+
+    `checkpoint` is what an attempt went on from; it is left out where it is no longer there.
+    """
+    plan, trial = _read_plan(paths), _read_trial(paths, number)
+    commands = _commands(plan, paths, trial, checkpoint)
+    lines = [f"cd {shlex.quote(str(plan.get('workdir', '')))}"] if plan.get("workdir") else []
+    lines += _environment(plan.get("environment") or {})
+    for name, text in (plan.get("env") or {}).items():
+        filled = fill_text(text, trial, str(plan.get("name", "")))
+        if filled is not None:
+            lines.append(f"export {name}={shlex.quote(filled)}")
+    if plan.get("data") or any("${SLURM_TMPDIR}" in command for command in commands):
+        lines += _data(plan.get("data") or [])
+    if plan.get("checkpoint"):
+        lines += ['export checkpoint_dir="$(mktemp -d)"', 'export WINDLASS_CHECKPOINT_DIR="$checkpoint_dir"']
+    if any("${args_json_file}" in command for command in commands):
+        settings = shlex.quote(trial.settings_json.decode("utf-8", "replace"))
+        lines.append(f'args_json_file="$(mktemp)"; printf %s {settings} > "$args_json_file"')
+    return [*lines, *(f"{command} &&" for command in commands[:-1]), *commands[-1:]]
+
+
+def render_command(paths: StudyPaths, number: int) -> str:
+    """A trial's stages as one line for a shell."""
+    return " && ".join(_commands(_read_plan(paths), paths, _read_trial(paths, number), ""))
+
+
+def _commands(plan: Mapping[str, Any], paths: StudyPaths, trial: Trial, checkpoint: str) -> list[str]:
+    stages = [words for _, words in trial.stages]
+    if plan.get("checkpoint"):
+        try:
+            checkpoints = _ElsewhereCheckpoints(AgentConfig(dict(plan)), paths, os.environ)
+            there = checkpoint if os.path.exists(checkpoint) else ""
+            stages = [checkpoints.fill_in(trial, stage, words, there) for stage, words in enumerate(stages)]
+        except (WindlassError, KeyError, ValueError):
+            pass  # A plan of another version, or a folder that is named by a variable of the node's.
+    return [" ".join(map(_quote, words)) for words in stages]
+
+
+def _quote(word: str) -> str:
+    """A word for the shell; what only the node knows becomes one of its variables."""
+    parts, end = [], 0
+    for match in _ON_NODE.finditer(word):
+        if match.start() > end:
+            parts.append(shlex.quote(word[end : match.start()]))
+        parts.append(f'"${{{match[1] or match[2]}}}"')
+        end = match.end()
+    if end < len(word) or not parts:
+        parts.append(shlex.quote(word[end:]))
+    return "".join(parts)
+
+
+def _environment(asked: Mapping[str, Any]) -> list[str]:
+    lines = [f"module load {shlex.join(asked['modules'])}"] if asked.get("modules") else []
+    prefix = asked.get("value", "") if asked.get("kind") == "venv" else _built(asked)
+    if asked.get("kind") == "conda":
+        lines.append(f"conda activate {shlex.quote(asked.get('value', ''))}")
+    elif prefix:
+        lines.append(f". {shlex.quote(os.path.join(prefix, 'bin', 'activate'))}")
+    return [*lines, *(asked.get("setup") or ())]
+
+
+def _built(asked: Mapping[str, Any]) -> str:
+    """Where an environment is that was built for the study; "" where that is not known or it is no longer there."""
+    if asked.get("kind") not in ("uv", "build"):
+        return ""
+    try:
+        with open(asked["record"], encoding="utf-8") as file:
+            prefix = str(json.load(file).get("prefix", ""))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return ""
+    return prefix if os.path.exists(os.path.join(prefix, "bin", "activate")) else ""
+
+
+def _data(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A folder that has the data where trials find them below $SLURM_TMPDIR."""
+    lines = ['export SLURM_TMPDIR="$(mktemp -d)"']
+    for entry in entries:
+        target = f'"$SLURM_TMPDIR"/{shlex.quote(entry["as"])}'
+        if entry.get("foreign"):
+            lines.append(f"mkdir -p {target} && tar -xf {shlex.quote(entry['archive'])} -C {target}")
+            continue
+        parent = os.path.dirname(entry["as"])
+        if parent:
+            lines.append(f'mkdir -p "$SLURM_TMPDIR"/{shlex.quote(parent)}')
+        lines.append(f"ln -s {shlex.quote(entry.get('source', ''))} {target}")
+    return lines
+
+
+def _read_trial(paths: StudyPaths, number: int) -> Trial:
+    file = TrialFile(paths)
+    try:
+        return Trial(number, file.read_bytes(number, number + 1).rstrip(b"\n"))
+    finally:
+        file.close()
+
+
+def _read_plan(paths: StudyPaths) -> dict[str, Any]:
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            plan: dict[str, Any] = json.load(file)
+            return plan
+    except (OSError, ValueError):
+        return {}
