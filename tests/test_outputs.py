@@ -17,8 +17,10 @@ import pytest
 from tests.conftest import Project, wait_for
 from tests.test_survival import agent_pids
 from windlass.agent.child import Trial
-from windlass.agent.outputs import Finder, OutputKeeper
+from windlass.agent.finder import Finder, Place
+from windlass.agent.outputs import OutputKeeper
 from windlass.agent.sweep import Mark, release_folder, sweep_dead
+from windlass.agent.trial_folder import FrozenOrigin, TrialFolders
 from windlass.journal.kept import KeptWriter, copy_large, read_kept
 from windlass.paths import StudyPaths
 
@@ -30,7 +32,13 @@ def make_trial(number: int = 0, **settings: Any) -> Trial:
 
 
 def found(tmp_path: Path, patterns: list[str], trial: Trial, **env: str) -> list[str]:
-    return sorted(Finder(patterns, str(tmp_path), env).find(trial, {})[0])
+    return sorted(Finder(patterns, env).find(trial, {}, all_written(tmp_path), {})[0])
+
+
+def all_written(project: Path) -> Place:
+    """Everything that is there was written by the trial."""
+    files = {str(path) for path in project.rglob("*") if path.is_file()}
+    return Place(str(project), str(project), files)
 
 
 def touch(root: Path, *names: str) -> None:
@@ -70,8 +78,20 @@ class TestFinding:
         assert names == sorted(["model/w.pt", f"{other}/z.txt".lstrip("/")])
 
     def test_what_nothing_matches_is_told(self, tmp_path: Path) -> None:
-        _, missing = Finder(["no-{n}"], str(tmp_path), {}).find(make_trial(n=3), {})
+        _, missing = Finder(["no-{n}"], {}).find(make_trial(n=3), {}, all_written(tmp_path), {})
         assert missing == ["no-3"]
+
+    def test_only_what_the_trial_wrote(self, tmp_path: Path) -> None:
+        """Neither a file of the project's own, nor one that lay outside before the trial began."""
+        project, other = tmp_path / "project", tmp_path / "other"
+        touch(project, "a.txt", "b.txt")
+        touch(other, "c.txt", "d.txt")
+        finder, trial = Finder(["*.txt", f"{other}/*.txt"], {}), make_trial()
+        before = finder.look_outside(trial, {})
+        (other / "d.txt").write_text("changed by the trial")
+        place = Place(str(project), str(project), {str(project / "b.txt")})
+        found, missing = finder.find(trial, {}, place, before)
+        assert set(found) == {"b.txt", f"{other}/d.txt".lstrip("/")} and not missing
 
 
 class TestArchive:
@@ -215,7 +235,7 @@ class TestEveryWayOut:
         study(project, "wait", [1], f"code: {code}\n")
         run = project.start("run", "--quiet")
         wait_for(lambda: project.counts().get("running") if (project.folder / ".windlass").exists() else 0)
-        wait_for(lambda: wrote(project, code))
+        wait_for(lambda: wrote(project))
         run.send_signal(signal.SIGTERM)
         run.communicate(timeout=180)
         assert kept(project)["out/1/result.txt"] == "result 1"
@@ -223,16 +243,17 @@ class TestEveryWayOut:
     def test_cancelled(self, project: Project) -> None:
         study(project, "wait", [1])
         run = project.start("run", "--quiet")
-        wait_for((project.folder / "out/1/done").exists)
+        wait_for(lambda: wrote(project))
         project.run("cancel", "0")
         run.communicate(timeout=180)
         assert kept(project)["out/1/result.txt"] == "result 1"
 
-    def test_the_agent_is_killed(self, project: Project) -> None:
-        """What trials wrote in the agent's own copy is copied out by the guard."""
-        study(project, "wait", [1], "code: frozen\n")
+    @pytest.mark.parametrize("code", ["live", "frozen"])
+    def test_the_agent_is_killed(self, project: Project, code: str) -> None:
+        """What trials wrote in their folders is copied out by the guard."""
+        study(project, "wait", [1], f"code: {code}\n")
         run = project.start("run", "--quiet")
-        wait_for(lambda: wrote(project, "frozen"))
+        wait_for(lambda: wrote(project))
         (local,) = local_folders(project)
         os.kill(agent_pids(project.folder)[0], signal.SIGKILL)
         wait_for(lambda: not local.exists())
@@ -250,9 +271,7 @@ def local_folders(project: Project) -> list[Path]:
     ]
 
 
-def wrote(project: Project, code: str) -> bool:
-    if code == "live":
-        return (project.folder / "out/1/done").exists()
+def wrote(project: Project) -> bool:
     return any(list(folder.rglob("out/1/done")) for folder in local_folders(project))
 
 
@@ -401,14 +420,13 @@ class TestSweeping:
         os.utime(journal, (time.time() - 100, time.time() - 100))
         number = json.loads(ends[0])["i"]
         local = self.make_dead(tmp_path / "disk", f"{self.user()}_7_0", 999_999)
-        touch(local, f"code/out/{number + 1}/result.txt", f"code/out/{number + 1}/more.txt")
-        config = type("Config", (), {"outputs": ["out/{n}"], "workdir": str(local / "code"), "keep": "all"})
-        finder = Finder(config.outputs, config.workdir, {"SLURM_TMPDIR": str(local)})
-        OutputKeeper(finder, paths, agent, str(local), "").describe()
+        written = [f"out/{number + 1}/result.txt", f"out/{number + 1}/more.txt"]
+        slots = {start["i"]: start["s"] for start in map(json.loads, lines) if start["e"] == "start"}
+        leave_folder(local, paths, agent, slots[number], written)
         assert [swept.what for swept in sweep_dead([str(tmp_path / "disk")], "", lambda text: None)] == ["removed"]
         taken = kept(project)
         assert taken[f"out/{number + 1}/result.txt"] == f"result {number + 1}", "the newer one counts"
-        assert taken[f"out/{number + 1}/more.txt"] == f"code/out/{number + 1}/more.txt"
+        assert taken[f"out/{number + 1}/more.txt"] == f"out/{number + 1}/more.txt"
 
     def test_a_folder_stays_while_its_outputs_cannot_be_kept(self, project: Project, tmp_path: Path) -> None:
         study(project, "well", [1])
@@ -416,13 +434,23 @@ class TestSweeping:
         paths = StudyPaths(str(project.study_folder()))
         agent = next(Path(paths.journal).glob("*.jsonl")).stem
         local = tmp_path / "local"
-        touch(local, "code/out/1/late.txt")
-        finder = Finder(["out/{n}"], str(local / "code"), {"SLURM_TMPDIR": str(local)})
-        OutputKeeper(finder, paths, agent, str(local), "").describe()
-        (local / ".windlass-unsafe").write_text("0\n")
+        late = leave_folder(local, paths, agent, 0, ["out/1/late.txt"])
+        (local / ".windlass-unsafe").write_text(json.dumps([0, str(late)]) + "\n")
         away = project.folder / "away"
         Path(paths.folder).rename(away)
-        assert "is not there" in release_folder(str(local)) and (local / "code/out/1/late.txt").exists()
+        assert "is not there" in release_folder(str(local)) and (late / "out/1/late.txt").exists()
         away.rename(paths.folder)
         assert release_folder(str(local)) == "" and not local.exists()
-        assert kept(project)["out/1/late.txt"] == "code/out/1/late.txt"
+        assert kept(project)["out/1/late.txt"] == "out/1/late.txt"
+
+
+def leave_folder(local: Path, paths: StudyPaths, agent: str, slot: int, written: list[str]) -> Path:
+    """The working folder of a slot as an agent leaves it that was killed while a trial had written these files."""
+    code = local / "agent/code"
+    touch(code, "train.py")
+    folders = TrialFolders(FrozenOrigin(str(code)), str(local / "agent"), str(code))
+    folders.enter(slot)
+    OutputKeeper(Finder(["out/{n}"], {"SLURM_TMPDIR": str(local)}), paths, agent, str(local)).describe(folders, slot)
+    project = Path(folders.project_of(slot))
+    touch(project, *written)
+    return project

@@ -37,6 +37,7 @@ from windlass.plan.evidence import Evidence, find_evidence
 from windlass.plan.local import plan_local, study_folder
 from windlass.plan.refuse import find_problems, find_warnings
 from windlass.plan.refuse_request import Case, find_nodes_away
+from windlass.plan.refuse_study import find_output_problems
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
 from windlass.search import count_trials, iterate_trials
@@ -78,7 +79,11 @@ def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
     """Everything that can be known before anything is touched."""
     settings = resolve_settings(flags, study.said, site.said, site.source)
     folder = study_folder(settings, study, os.environ.get("SCRATCH"))
-    return plan_local(study, count_trials(study), settings, site, folder, read_evidence(study, settings, folder))
+    plan = plan_local(study, count_trials(study), settings, site, folder, read_evidence(study, settings, folder))
+    problems = list(find_output_problems(plan))
+    if problems:
+        raise InputError(problems)
+    return plan
 
 
 def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) -> Plan:

@@ -340,3 +340,17 @@ class Plan:
     @property
     def request(self) -> Request | None:
         return self.terms.request if self.terms is not None else None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether trials are executed with the code as it is now, whatever happens to the project."""
+        chosen = self.settings["code"].value
+        return bool(chosen == "frozen" or (chosen is None and self.launcher == "slurm"))
+
+    @property
+    def own_folders(self) -> bool:
+        """Whether each trial has a working folder of its own.
+
+        It has where files are kept of it or the code is a copy anyway. Elsewhere trials are executed in the project.
+        """
+        return bool(self.frozen or self.study.outputs or self.study.checkpoint is not None)

@@ -17,10 +17,11 @@ from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.companion import companion_main
 from windlass.agent.companions import METRICS, Companions, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
+from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
-from windlass.agent.loop import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Loop
+from windlass.agent.loop import Loop
 from windlass.agent.outdated import CodeWatch, describe_code
 from windlass.agent.ready import Ready, make_ready
 from windlass.agent.rehearsal import Rehearsal
@@ -29,6 +30,7 @@ from windlass.agent.store import NotReady
 from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
 from windlass.agent.warming import Warming
+from windlass.agent.workplace import Workplace
 from windlass.claims.alive import identity
 from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
@@ -90,7 +92,7 @@ class Agent:
         if self._job is not None:
             config.gpus = job_gpus(os.environ)
         self._slots = arguments.slots or config.slots
-        self._scratch = LocalScratch(self._job, config.local_scratch, bool(config.data) or config.code is not None)
+        self._scratch = LocalScratch(self._job, config.local_scratch, bool(config.data) or config.own_folders)
         self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
         self._fifo_path = os.path.join(self._runtime_folder, METRICS)
         os.mkfifo(self._fifo_path, 0o600)
@@ -132,8 +134,9 @@ class Agent:
         ready = make_ready(self._config, self._scratch, self._note)
         if self._job is not None and count_nodes(os.environ) > 1:
             try:
+                at = ready.folders.root if ready.folders is not None else ""
                 ready.companions = Companions(
-                    self._paths, self._config, self._arguments.job, self._id, self._runtime_folder, self._note
+                    self._paths, self._config, self._arguments.job, self._id, self._runtime_folder, self._note, at
                 )
             except (NotReady, SystemExit):
                 ready.close()
@@ -174,7 +177,10 @@ class Agent:
             warming = Warming(config, env, paths.agent, paths.warm, self._note)
         limits = Limits(config, self._job is not None, os.environ)
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
-        runner = Runner(config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges)
+        workplace = Workplace(config, paths, self._id, env, ready.folders) if ready.folders is not None else None
+        runner = Runner(
+            config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges, workplace
+        )
         if ready.companions is not None:
             runner.join(ready.companions)
         kind = Loop if config.measure is None else SurveyLoop

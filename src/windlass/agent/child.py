@@ -48,8 +48,8 @@ class Attempt:
 
     __slots__ = (
         "attempt", "before_s", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge",
-        "kill_at", "launched", "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall", "status", "streams",
-        "trial", "variables", "warm", "warned", "word",
+        "kill_at", "launched", "left_processes", "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall",
+        "status", "streams", "trial", "variables", "warm", "warned", "word", "workdir",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -79,6 +79,8 @@ class Attempt:
         self.warned = False  # it was told that the end is near; to end with 0 is to be done all the same
         self.word = 0  # the signal that told it
         self.checkpoint = ""  # what it continues from
+        self.workdir = ""  # a folder of its own; "" is the agent's
+        self.left_processes = False  # processes of its group outlived it
         self.before_s = 0.0  # that the turns took which led there
 
     def send(self, number: int) -> None:
@@ -127,8 +129,8 @@ class Spawner:
         self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         self._programs: Dict[str, str] = {}
 
-    def spawn(self, words: List[str], variables: Mapping[bytes, bytes], out: int, err: int) -> int:
-        """Start `words` in a process group of its own, with `variables` beside the rest. Raises OSError."""
+    def spawn(self, words: List[str], variables: Mapping[bytes, bytes], out: int, err: int, workdir: str = "") -> int:
+        """Start `words` in `workdir`, with `variables` beside the rest, in a new process group. Raises OSError."""
         actions = (
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
@@ -139,9 +141,18 @@ class Spawner:
         if os.sep not in program:
             own_path = variables.get(b"PATH")
             program = self._find(program, self._path if own_path is None else os.fsdecode(own_path))
-        return os.posix_spawn(
-            program, words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
-        )
+        # The new process begins where we are: posix_spawn cannot be told of another folder.
+        back = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if workdir else -1
+        try:
+            if workdir:
+                os.chdir(workdir)
+            return os.posix_spawn(
+                program, words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
+            )
+        finally:
+            if workdir:
+                os.fchdir(back)
+                os.close(back)
 
     def _find(self, program: str, path: str) -> str:
         found = self._programs.get(program) if path == self._path else None

@@ -32,6 +32,7 @@ from windlass.agent.job import LocalScratch, read_job
 from windlass.agent.ready import make_ready
 from windlass.agent.steps import signal_ranks
 from windlass.agent.store import NotReady
+from windlass.agent.trial_folder import TrialFolders
 from windlass.claims.alive import this_machine
 from windlass.paths import StudyPaths
 
@@ -48,10 +49,13 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
         sys.stdin.buffer.read()
         return 0
     scratch = LocalScratch(read_job(os.environ, submission), None, at=where["scratch"])
+    is_shared = os.path.isdir(where["folders"])  # the nodes share this disk: the agent makes the folders
     try:
         if config.code is not None:
             config.code["copy"] = where["copy"]
-        ready = make_ready(config, scratch, lambda text: _send(NOTE, text))
+        ready = make_ready(config, scratch, lambda text: _send(NOTE, text), where["folders"])
+        if ready.folders is not None and not is_shared:
+            _enter_all(ready.folders, config.slots)
     except NotReady as problem:
         _send(NOT_READY, str(problem))
         scratch.remove()
@@ -66,6 +70,15 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
         ready.close()
         scratch.remove()
     return 0
+
+
+def _enter_all(folders: TrialFolders, slots: int) -> None:
+    """Make the working folder of every slot, as the first node has them. Raises NotReady."""
+    try:
+        for slot in range(slots):
+            folders.enter(slot)
+    except OSError as error:
+        raise NotReady(f"a working folder could not be made: {error.strerror}: {error.filename}") from error
 
 
 def _send(kind: str, text: str = "") -> None:

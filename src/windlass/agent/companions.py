@@ -78,8 +78,12 @@ class Companions:
         agent: str,
         runtime_folder: str,
         note: Callable[[str], None],
+        folders_at: str = "",
     ) -> None:
-        """Raises NotReady where a node cannot be made ready, or reached."""
+        """Raises NotReady where a node cannot be made ready, or reached.
+
+        `folders_at` is where trials have their working folders.
+        """
         self.deliver: Callable[[bytes], Any] = lambda line: None  # takes the lines of windlass.log on other nodes
         self._note = note
         self._others = count_nodes(os.environ) - 1
@@ -96,6 +100,7 @@ class Companions:
             "boot": this_machine()["boot"],
             "agent": agent,
             "copy": config.project_dir if config.code is not None else "",
+            "folders": folders_at,
             "scratch": os.environ.get("SLURM_TMPDIR", ""),
             "runtime": runtime_folder,
         }

@@ -43,6 +43,9 @@ class AgentConfig:
         self.trial_time_s: Optional[float] = plan.get("trial_time_s")
         self.job_time_s: Optional[float] = plan.get("job_time_s")
         self.code: Optional[Dict[str, Any]] = plan.get("code")
+        self.live: Dict[str, Any] = plan.get("live") or {}  # of code that is not frozen: which files it is
+        own = bool(self.code or self.outputs or plan.get("checkpoint"))
+        self.own_folders: bool = plan.get("own_folders", own)  # whether each trial has a working folder of its own
         self.data: List[Dict[str, Any]] = plan.get("data") or []
         self.environment: Optional[Dict[str, Any]] = plan.get("environment")
         self.checkpoint: Optional[Dict[str, Any]] = plan.get("checkpoint")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import select
 import signal
@@ -13,6 +12,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional
 
 from windlass.agent.child import Attempt
 from windlass.agent.claim import Claimer, TrialQueue
+from windlass.agent.ends import EXIT_DONE, EXIT_FAILED, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Mode
 from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
 from windlass.agent.metrics import MessageReader
@@ -32,14 +32,6 @@ _FIRST_BEAT_S = 5.0  # so that something is told of the first trials soon
 _CONTROL_S = 1.0  # how often the register is looked at for cancellations
 _TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
 _IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
-EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_READY, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 3, 5, 130
-
-
-class Mode(enum.Enum):
-    RUN = "run"
-    DRAIN = "drain"  # take no more, let those under way end
-    NEAR = "near"  # the end is near: take no more, those under way are told
-    STOP = "stop"  # end those under way
 
 
 class Loop:
@@ -166,7 +158,7 @@ class Loop:
             # What a trial said before it ended is read before its end is recorded.
             self._read_messages()
             runner.finish_ended()
-            if runner.keeper is not None and runner.keeper.full:
+            if runner.workplace is not None and runner.workplace.is_full:
                 self._disk_full(DiskFull("the study's outputs"))
         now = time.monotonic()
         if self._limits.is_near(now) and self._mode in (Mode.RUN, Mode.DRAIN):
@@ -224,7 +216,13 @@ class Loop:
         if not self._flush_journal():
             return  # the records of their starts are not safe: they stay announced and are given back at the end
         for attempt in attempts:
-            runner.launch(attempt)
+            if not runner.no_folder:
+                runner.launch(attempt)
+        if runner.no_folder and self._mode is Mode.RUN:
+            self._note(f"{os.uname().nodename}: {runner.no_folder}")
+            self._change(Mode.DRAIN, f"not ready: {runner.no_folder}")
+            self._exit = EXIT_NOT_READY
+            self._abandon_unlaunched()
         if runner.warming is not None:
             for server in runner.warming.closed:
                 self._warm.pop(server.fileno(), None)
@@ -255,8 +253,8 @@ class Loop:
         if not self._flush_journal():
             return False
         try:
-            if self._runner.keeper is not None:
-                self._runner.keeper.sync()  # ends must not be safer than outputs
+            if self._runner.workplace is not None:
+                self._runner.workplace.sync()  # ends must not be safer than outputs
             # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
             self._journal.sync()
             taken = self._claimer.take(free, rate_per_s, self._runner.busy)

@@ -9,9 +9,12 @@ import sys
 import threading
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
+from windlass.agent.checkpoint import Checkpoints
+from windlass.agent.child import Attempt
 from windlass.agent.tensors import MARK
 from windlass.agent.valid import is_temporary
 from windlass.agent.warm import WarmRefused, python_command
+from windlass.states import Cause
 
 _ENDINGS = (".npy", ".npz", ".safetensors", ".eqx", ".pt", ".pth", ".ckpt", ".h5", ".hdf5")
 _MOST_FILES = 10  # of one trial, the newest ones
@@ -25,10 +28,27 @@ _NAMED = 3
 class NanFiles:
     """What the tensors in each attempt's files hold. An attempt is asked about until the answer is there."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], checkpoints: Checkpoints, workdir: str) -> None:
+        """`workdir` is where trials work that have no folder of their own."""
+        self._checkpoints = checkpoints
+        self._workdir = workdir
         self._env = env
         self._answers: Dict[int, List[Tuple[str, str]]] = {}
         self._threads: Dict[int, threading.Thread] = {}
+
+    def looked_through(self, attempt: Attempt) -> bool:
+        """Whether all files that an attempt has written are looked through, and judged; False: ask again."""
+        well = attempt.status == 0 and attempt.cause is None
+        if not (well or attempt.cause is Cause.TIME):
+            return True
+        places = [self._checkpoints.folder_of(attempt.trial), attempt.workdir or self._workdir]
+        if not self.settled(attempt.attempt, attempt.trial.stages, places, attempt.started_wall):
+            return False
+        bad, note = self.take(attempt.attempt)
+        attempt.note = bad or attempt.note or note
+        if bad:
+            attempt.cause = Cause.DIVERGED
+        return True
 
     def settled(self, attempt: int, stages: Sequence[Tuple[str, List[str]]], places: List[str], since: float) -> bool:
         """Whether the answer is there; the first call begins to look at what changed in `places` since then."""

@@ -10,16 +10,18 @@ from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig
 from windlass.agent.environment import activate
 from windlass.agent.job import LocalScratch
-from windlass.agent.stage import stage_code, stage_data
+from windlass.agent.stage import make_trial_folders, stage_code, stage_data
 from windlass.agent.store import NodeStore, NotReady
+from windlass.agent.trial_folder import TrialFolders
 
 
 class Ready:
     """A node on which trials may begin; `env` is what they are started with."""
 
-    def __init__(self, store: NodeStore, env: Dict[str, str]) -> None:
+    def __init__(self, store: NodeStore, env: Dict[str, str], folders: Optional[TrialFolders]) -> None:
         self.store = store
         self.env = env
+        self.folders = folders  # where each trial has a working folder of its own
         self.companions: Optional[Companions] = None  # on the other nodes of the job
 
     def close(self) -> None:
@@ -28,8 +30,11 @@ class Ready:
         self.store.close()
 
 
-def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], None]) -> Ready:
-    """Raises NotReady, with nothing left behind, where the node cannot be made ready."""
+def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], None], folders_at: str = "") -> Ready:
+    """Raises NotReady, with nothing left behind, where the node cannot be made ready.
+
+    `folders_at` is where the first node of the job has the working folders of its trials.
+    """
     store = NodeStore(store_root(config, scratch), say)
     try:
         stage_code(config, store, scratch.path, stays=bool(scratch.made))
@@ -38,10 +43,11 @@ def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], 
         env = activate(config, dict(os.environ), store, say)
         if not os.path.isdir(config.workdir):
             raise NotReady(f"there is no folder {config.workdir} on {os.uname().nodename}")
+        folders = make_trial_folders(config, store, scratch.path, stays=bool(scratch.made), at=folders_at)
     except NotReady:
         store.close()
         raise
-    return Ready(store, env)
+    return Ready(store, env, folders)
 
 
 def store_root(config: AgentConfig, scratch: LocalScratch) -> str:

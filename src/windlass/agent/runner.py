@@ -29,13 +29,13 @@ from windlass.agent.listen import Listener
 from windlass.agent.metrics import Message, MessageReader, MetricsFile
 from windlass.agent.nan_files import NanFiles
 from windlass.agent.output import OutputLog
-from windlass.agent.outputs import OutputKeeper
 from windlass.agent.pipes import Pipes
 from windlass.agent.record import render_end
 from windlass.agent.sharing import Sharing
 from windlass.agent.steps import signal_steps
 from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
+from windlass.agent.workplace import Workplace
 from windlass.claims.alive import process_began
 from windlass.claims.strays import end_strays
 from windlass.journal.pieces import OURS
@@ -62,6 +62,7 @@ class Runner:
         runtime_folder: str,
         limits: Limits,
         gauges: Gauges,
+        workplace: Optional[Workplace] = None,
     ) -> None:
         self._config = config
         self.gauges = gauges
@@ -90,8 +91,9 @@ class Runner:
         self.curves = MetricsFile(paths.metrics_of(agent))
         self._listener = Listener(config, self.curves, gauges, lambda attempt: self.stop(attempt, Cause.DIVERGED))
         self.pipes = Pipes(poller, self.output, self._listener, config.output_limit_bytes)
-        self.keeper = OutputKeeper.of(config, paths, agent, base_env)
-        self._nan_files = NanFiles(self._env) if config.watch_nan else None
+        self._nan_files = NanFiles(self._env, self._checkpoints, config.workdir) if config.watch_nan else None
+        self.workplace = workplace  # None: trials are executed in the project itself
+        self.no_folder = ""  # why a trial could not be given a working folder
         self._count = 0
         self.finished = 0
         self.failed = 0
@@ -161,8 +163,26 @@ class Runner:
         if attempt.deadline is not None:
             until = min(attempt.deadline, self._limits.deadline or attempt.deadline)
             attempt.variables[b"WINDLASS_DEADLINE"] = b"%d" % wall_of(until)
+        if not self._enter_folder(attempt):
+            return
         if not self._checkpoints.configured or self._begin_turn(attempt):
             self._launch_stage(attempt)
+
+    def _enter_folder(self, attempt: Attempt, again: bool = False) -> bool:
+        """Give it a working folder. Where the node cannot, the trial is handed back, and no other begins here."""
+        if self.workplace is None:
+            return True
+        try:
+            if again:
+                self.workplace.start_again(attempt)
+            else:
+                self.workplace.enter(attempt)
+            return True
+        except OSError as error:
+            self.no_folder = f"a working folder could not be made: {error.strerror or error}: {error.filename}"
+            attempt.cause = Cause.STOPPED
+            self._stage_ended(attempt)
+            return False
 
     def _begin_turn(self, attempt: Attempt) -> bool:
         """False where there is nothing to start."""
@@ -186,12 +206,13 @@ class Runner:
         if self._checkpoints.configured:
             words = self._checkpoints.fill_in(attempt.trial, attempt.stage, words, attempt.checkpoint)
         if attempt.trial.node_words:
-            words = fill_in(words, self._env, self._arguments_file(attempt, words))
+            own = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
+            words = fill_in(words, {**self._env, **own}, self._arguments_file(attempt, words))
         out_write, err_write = self.pipes.open(attempt)
         try:
             attempt.warm = self.warming is not None and self._launch_warm(attempt, words, out_write, err_write)
             if not attempt.warm:
-                attempt.pid = self._spawner.spawn(words, attempt.variables, out_write, err_write)
+                attempt.pid = self._spawner.spawn(words, attempt.variables, out_write, err_write, attempt.workdir)
                 self._by_pid[attempt.pid] = attempt
             problem = None
         except (OSError, ValueError) as error:
@@ -215,7 +236,7 @@ class Runner:
         env = {**self._env, **own}
         if not self.warming.takes(words, env):
             return False
-        self.warming.spawn(attempt.attempt, words, env, out, err)
+        self.warming.spawn(attempt.attempt, words, env, out, err, attempt.workdir)
         return True
 
     def _arguments_file(self, attempt: Attempt, words: List[str]) -> str:
@@ -341,7 +362,9 @@ class Runner:
         return waiting
 
     def relaunch(self, attempt: Attempt) -> None:
-        self._launch_stage(attempt)
+        """Start it again, from the beginning of its stage; of the first, in a folder as it was."""
+        if attempt.stage > 0 or self._enter_folder(attempt, again=True):
+            self._launch_stage(attempt)
 
     def abandon(self, attempts: List[Attempt]) -> None:
         """Forget attempts that never became a process; their trials are given back by the loop."""
@@ -360,6 +383,7 @@ class Runner:
         # Whatever the trial left in its process group ends with it.
         if kill_group(group, signal.SIGTERM):
             self._leftovers[group] = time.monotonic() + _LEFTOVER_GRACE_S
+            attempt.left_processes = True
             kill_group(group, signal.SIGCONT)
         self._stage_ended(attempt)
 
@@ -376,7 +400,7 @@ class Runner:
         self.gauges.end(attempt)
         self.sharing.release(attempt)
         self.ended.append(attempt)
-        if self.keeper is None:
+        if self.workplace is None:
             self.free.append(attempt.slot)
 
     def _close_stage(self, attempt: Attempt) -> None:
@@ -392,34 +416,16 @@ class Runner:
             self._close_stage(attempt)
             if self._others is not None and not self._others.is_over(attempt.attempt):
                 waiting.append(attempt)  # what it reported on other nodes is on its way
-            elif not self._looked_for_nan(attempt):
+            elif self._nan_files is not None and not self._nan_files.looked_through(attempt):
                 waiting.append(attempt)  # its files are being read: ask again at the next turn
-            elif self.keeper is None:
+            elif self.workplace is None:
                 self._finish(attempt)
-            elif self.keeper.safe(attempt.attempt, attempt.trial, attempt.variables):
-                note, lost = self.keeper.settle(attempt.attempt)
-                attempt.note = note or attempt.note
-                if lost:
-                    attempt.cause = attempt.cause or Cause.STOPPED  # done is who has something to show for it
+            elif self.workplace.is_cleared(attempt):
                 self._finish(attempt)
-                self.free.append(attempt.slot)  # only now: the next trial there may write files of the same names
+                self.free.append(attempt.slot)  # only now: the next trial of the slot works in the same folder
             else:
                 waiting.append(attempt)  # large files are being copied: ask again at the next turn
         self.ended[:] = waiting
-
-    def _looked_for_nan(self, attempt: Attempt) -> bool:
-        """Whether all files that an attempt of a sample has written are looked through; False: ask again."""
-        well = attempt.status == 0 and attempt.cause is None
-        if self._nan_files is None or not (well or attempt.cause is Cause.TIME):
-            return True
-        places = [self._checkpoints.folder_of(attempt.trial), self._config.workdir]
-        if not self._nan_files.settled(attempt.attempt, attempt.trial.stages, places, attempt.started_wall):
-            return False
-        bad, note = self._nan_files.take(attempt.attempt)
-        attempt.note = bad or attempt.note or note
-        if bad:
-            attempt.cause = Cause.DIVERGED
-        return True
 
     def _finish(self, attempt: Attempt) -> None:
         cause, code, number = self._turns.judge(attempt)
@@ -479,9 +485,8 @@ class Runner:
     def close(self) -> None:
         for group in self._leftovers:
             kill_group(group, signal.SIGKILL)
-        if self.keeper is not None:
-            self.keeper.close()
-            for text in self.keeper.notes:
+        if self.workplace is not None:
+            for text in self.workplace.close():
                 self._note(text)
         self.output.flush(time.time(), force=True)
         self.curves.flush()

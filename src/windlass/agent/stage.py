@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+import re
+from typing import Any, Dict, List, Mapping, Optional
 
 from windlass.agent.config import AgentConfig
+from windlass.agent.live_origin import LiveOrigin
 from windlass.agent.store import NodeStore, NotReady
+from windlass.agent.trial_folder import FrozenOrigin, TrialFolders
 
 
 def stage_code(config: AgentConfig, store: NodeStore, near: str = "", stays: bool = False) -> None:
     """Unpack the frozen code and let `config.workdir` and `config.project_dir` point there. Raises NotReady.
 
-    Trials may write where they are executed, so each agent has a copy of its own, below `near` if that is given; with
-    `stays` it is left to be removed with `near`, by whoever has looked for outputs in it. The archive on the shared
-    folder is read once a node; the copy costs what unpacking costs, but nothing of the shared folder.
+    The study's own set-up lines may write there, so each agent has a copy of its own, below `near` if that is given;
+    with `stays` it is left to be removed with `near`, by whoever has looked for outputs in it. The archive on the
+    shared folder is read once a node; the copy costs what unpacking costs, but nothing of the shared folder.
     """
     code = config.code
     if code is None:
@@ -33,6 +36,46 @@ def stage_code(config: AgentConfig, store: NodeStore, near: str = "", stays: boo
         raise NotReady(f"code: {config.workdir}: {error.strerror}") from error
 
 
+def make_trial_folders(
+    config: AgentConfig, store: NodeStore, near: str, stays: bool, at: str = ""
+) -> Optional[TrialFolders]:
+    """Working folders for trials, to be made from the project as it is now: the node has been made ready.
+
+    None where trials are executed in the project itself. Raises NotReady.
+    """
+    if not config.own_folders:
+        return None
+    if config.code is not None:
+        root = os.path.dirname(config.project_dir)
+        return TrialFolders(FrozenOrigin(config.project_dir), root, config.workdir)
+    root = store.make_folder(near, stays, at)
+    inside = os.path.relpath(config.workdir, config.project_dir)
+    outputs = [os.path.join(inside, pattern) for pattern in config.outputs if not pattern.startswith(("/", "$", "~"))]
+    origin = LiveOrigin(config.project_dir, config.live.get("files") or [], outputs)
+    return TrialFolders(origin, root, config.workdir)
+
+
+def move_variables(env: Mapping[str, str], config: AgentConfig, project: str) -> Dict[bytes, bytes]:
+    """Variables that lead to the project, so that they lead to a trial's own copy of it.
+
+    Of a frozen project nothing else is to be used. A live one has also what is no code, such as an environment, which
+    stays where it is: only the places that modules are imported from move.
+    """
+    origin = config.project_dir
+    moved = {"source_dir": project}
+    for name, value in env.items():
+        if origin in value and (config.code is not None or name == "PYTHONPATH"):
+            moved[name] = _move(value, origin, project)
+    if config.code is None:
+        moved["PYTHONPATH"] = _add_package(moved.get("PYTHONPATH", env.get("PYTHONPATH", "")), project)
+    return {os.fsencode(name): os.fsencode(value) for name, value in moved.items()}
+
+
+def _move(text: str, origin: str, project: str) -> str:
+    """Replace a folder's path wherever it stands as a whole or with more below it."""
+    return re.sub(re.escape(origin) + r"(?=$|[/:;,\s\"'])", lambda _: project, text)
+
+
 def _link_to_origin(code: Dict[str, Any], copy: str) -> None:
     """What the command names in the project and is not part of the code: it is where it always was."""
     for name in code["links"]:
@@ -45,12 +88,21 @@ def _move_python_path(origin: str, copy: str) -> None:
     for path in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         inside = path == origin or path.startswith(origin + os.sep)
         paths.append(copy + path[len(origin) :] if inside else path)
-    is_package = any(os.path.exists(os.path.join(copy, name)) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
-    if is_package:
-        source = os.path.join(copy, "src")
-        paths.append(source if os.path.isdir(source) else copy)
-    if paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    python_path = _add_package(os.pathsep.join(paths), copy)
+    if python_path:
+        os.environ["PYTHONPATH"] = python_path
+
+
+def _add_package(python_path: str, project: str) -> str:
+    """A project that is a package is imported from this copy, wherever it is installed from."""
+    is_package = any(
+        os.path.exists(os.path.join(project, name)) for name in ("pyproject.toml", "setup.py", "setup.cfg")
+    )
+    if not is_package:
+        return python_path
+    source = os.path.join(project, "src")
+    source = source if os.path.isdir(source) else project
+    return os.pathsep.join([path for path in python_path.split(os.pathsep) if path and path != source] + [source])
 
 
 def stage_data(config: AgentConfig, store: NodeStore, target: str) -> None:

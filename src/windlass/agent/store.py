@@ -105,15 +105,31 @@ class NodeStore:
     def make_private(self, tree: str, name: str, near: str = "", stays: bool = False, at: str = "") -> str:
         """A copy of a tree or file, called `name`, that this agent may write to; gone after `close`, unless it `stays`.
 
+        It is made in a folder of its own, see `make_folder`; `at` is the path that it has on another node of the job.
+        """
+        if at and os.path.isdir(at):
+            return at  # the nodes share this disk after all
+        folder = self.make_folder(near, stays, os.path.dirname(at))
+        copy = os.path.join(folder, name)
+        try:
+            copy_tree(tree, copy)
+            open_tree(copy)
+        except OSError as error:
+            place = near or self._root
+            why = error.strerror or error
+            raise NotReady(f"{name} cannot be copied into {place} on {_node()}: {why}") from error
+        return copy
+
+    def make_folder(self, near: str = "", stays: bool = False, at: str = "") -> str:
+        """An empty folder of this agent's own; gone after `close`, unless it `stays`.
+
         It is made in the folder `near`, which its owner removes if we cannot, or in the store, whose next user does;
         or `at` the path that it has on another node of the job.
         """
         try:
             self._open()
             if at:
-                if os.path.isdir(at):
-                    return at  # the nodes share this disk after all
-                folder, name = os.path.split(at)
+                folder = at
             elif near:
                 folder = os.path.join(near, f"windlass-own-{secrets.token_hex(4)}")
             else:
@@ -121,17 +137,12 @@ class NodeStore:
                 lock = self._lock(os.path.basename(folder) + _USE, fcntl.LOCK_EX)
                 assert lock is not None
                 self._held.append(lock)
-            os.mkdir(folder, 0o700)
-            if not stays:
-                self._own.append(folder)
-            copy = os.path.join(folder, name)
-            _copy_tree(tree, copy)
-            open_tree(copy)
-            return copy
+            os.makedirs(folder, mode=0o700, exist_ok=bool(at))
         except OSError as error:
-            place = near or self._root
-            why = error.strerror or error
-            raise NotReady(f"{name} cannot be copied into {place} on {_node()}: {why}") from error
+            raise NotReady(f"{error.strerror or error}: {near or self._root} on {_node()}") from error
+        if not stays:
+            self._own.append(folder)
+        return folder
 
     def close(self) -> None:
         """Let go of what this agent used, and remove what was its own."""
@@ -384,7 +395,7 @@ def remove_tree(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _copy_tree(tree: str, copy: str) -> None:
+def copy_tree(tree: str, copy: str) -> None:
     """With `cp`, which is several times faster than Python at it."""
     program = shutil.which("cp")
     if program is not None:

@@ -9,7 +9,8 @@ from typing import Any, Dict, Iterator, List
 
 from windlass.agent.child import Attempt, Trial
 from windlass.agent.config import AgentConfig, Slot
-from windlass.agent.loop import EXIT_DONE, EXIT_FAILED, Loop, Mode
+from windlass.agent.ends import EXIT_DONE, EXIT_FAILED, Mode
+from windlass.agent.loop import Loop
 from windlass.agent.mps import Mps
 from windlass.agent.survey import Survey, usable_cores
 from windlass.track.reserved import SITECUSTOMIZE, VARIABLE

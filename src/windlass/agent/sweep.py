@@ -17,10 +17,12 @@ import stat
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from windlass.agent.child import Trial
-from windlass.agent.outputs import MANIFEST, MARK, TOLD, UNSAFE, Finder, OutputKeeper
+from windlass.agent.finder import Finder
+from windlass.agent.outputs import MANIFEST, MARK, TOLD, UNSAFE, OutputKeeper
+from windlass.agent.trial_folder import place_left
 from windlass.claims.alive import identity, is_alive, same_kernel
 from windlass.claims.strays import AGENT_VARIABLE, end_strays, find_strays
 from windlass.journal.kept import read_kept
@@ -106,38 +108,44 @@ def salvage(folder: str) -> str:
     try:
         when = os.stat(paths.journal_of(told["agent"])).st_mtime
         trials = list(_unsafe_trials(folder, paths, told["agent"]))
+        if not trials:
+            return ""
         manifest = _read_json(os.path.join(folder, MANIFEST)) or {}
-        env = {**os.environ, "SLURM_TMPDIR": folder}
-        finder = Finder(told["patterns"], told["workdir"], env)
-        keeper = OutputKeeper(finder, paths, told["agent"], "", told["code"], manifest)
-        if trials or told["code"]:
-            # What others have kept of the same trials since then counts for more.
-            keeper.spare(read_kept(paths.outputs))
-        problems = [problem for problem in (keeper.salvage(trial, when) for trial in trials) if problem]
-        if not keeper.close(when):
+        finder = Finder(told["patterns"], {**os.environ, "SLURM_TMPDIR": folder})
+        keeper = OutputKeeper(finder, paths, f"{told['agent']}-rest", "")
+        # What others have kept of the same trials since then counts for more.
+        keeper.spare(read_kept(paths.outputs))
+        problems = []
+        for trial, slot, aside in trials:
+            problem = keeper.salvage(trial, place_left(told, slot, aside, manifest), when)
+            problems += [problem] if problem else []
+        if not keeper.close():
             problems += keeper.notes
     except (OSError, ValueError, KeyError, IndexError) as error:
         return f"{type(error).__name__}: {error}"
     return problems[0] if problems else ""
 
 
-def _unsafe_trials(folder: str, paths: StudyPaths, agent: str) -> Iterator[Trial]:
-    """Trials that had begun and not ended when the agent was gone, and those whose outputs found no room."""
-    numbers = _open_trials(paths, agent)
+def _unsafe_trials(folder: str, paths: StudyPaths, agent: str) -> Iterator[Tuple[Trial, int, str]]:
+    """Trials that had begun and not ended when the agent was gone, each with its slot; and those whose outputs found no
+    room, each with where its folder was moved to.
+    """
+    unsafe = [(number, slot, "") for number, slot in sorted(_open_trials(paths, agent).items())]
     with contextlib.suppress(OSError), open(os.path.join(folder, UNSAFE), encoding="ascii") as file:
-        numbers |= {int(line) for line in file if line.endswith("\n")}
-    if not numbers:
+        unsafe += [(number, 0, aside) for number, aside in (json.loads(line) for line in file if line.endswith("\n"))]
+    if not unsafe:
         return
     file_of_trials = TrialFile(paths)
     try:
-        for number in sorted(numbers):
-            yield Trial(number, file_of_trials.read_bytes(number, number + 1).rstrip(b"\n"))
+        for number, slot, aside in unsafe:
+            yield Trial(number, file_of_trials.read_bytes(number, number + 1).rstrip(b"\n")), slot, aside
     finally:
         file_of_trials.close()
 
 
-def _open_trials(paths: StudyPaths, agent: str) -> Set[int]:
-    begun: Set[int] = set()
+def _open_trials(paths: StudyPaths, agent: str) -> Dict[int, int]:
+    """Trials that an agent had under way at the end of its journal, and the slot of each."""
+    begun: Dict[int, int] = {}
     reader = JournalReader(paths.journal_of(agent))
     while True:
         events = reader.read()
@@ -145,9 +153,9 @@ def _open_trials(paths: StudyPaths, agent: str) -> Set[int]:
             return begun
         for event in events:
             if event.get("e") == "start":
-                begun.add(event["i"])
+                begun[event["i"]] = event.get("s", 0)
             elif event.get("e") == "end":
-                begun.discard(event["i"])
+                begun.pop(event["i"], None)
 
 
 def _read_json(path: str) -> Optional[Dict[str, Any]]:

@@ -98,6 +98,7 @@ class Inheritance:
 
 def run_warm(request: Request, inheritance: Inheritance, board: Board | None) -> NoReturn:
     """Run the script here and end the process. With a `board`, the script's imports go on it."""
+    _move_search_path(os.environ.get("PYTHONPATH", ""), request.environment.get(b"PYTHONPATH", b""))
     os.environ.clear()
     os.environ.update({os.fsdecode(key): os.fsdecode(value) for key, value in request.environment.items()})
     for key, value in inheritance.environment_changes.items():
@@ -115,6 +116,14 @@ def run_warm(request: Request, inheritance: Inheritance, board: Board | None) ->
     else:
         code = _execute_module(request.target)
     _finish(code, inheritance)
+
+
+def _move_search_path(ours: str, theirs: bytes) -> None:
+    """Modules are looked for in the trial's own folder where the server was given another one."""
+    before, after = ours.split(os.pathsep), os.fsdecode(theirs).split(os.pathsep)
+    if before != after and len(before) == len(after):
+        moved = {path: after[number] for number, path in enumerate(before)}
+        sys.path[:] = [moved.get(path, path) for path in sys.path]
 
 
 def _forget_parent() -> None:

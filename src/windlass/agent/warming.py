@@ -78,8 +78,13 @@ class Warming:
             self._note(f"warm start refused: {refused.reason}")
         self._refused[tuple(words[:2])] = refused.reason
 
-    def spawn(self, token: int, words: List[str], env: Mapping[str, str], out: int, err: int) -> None:
+    def spawn(
+        self, token: int, words: List[str], env: Mapping[str, str], out: int, err: int, workdir: str = ""
+    ) -> None:
+        """Have a trial started, in a folder of its own if it has one; the server knows the agent's."""
         command = python_command(words, env, self._config.workdir)
+        if workdir:
+            command = command._replace(cwd=workdir)
         self._servers[command.interpreter, tuple(command.flags), command.target].spawn(token, command, env, out, err)
 
     def forget(self, server: WarmServer, reason: str) -> None:

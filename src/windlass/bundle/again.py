@@ -11,6 +11,7 @@ from typing import Any
 from windlass.bundle.code import NamedPaths, freeze_project
 from windlass.bundle.data import pack_again
 from windlass.bundle.folder import Turn, write_if_changed
+from windlass.bundle.live import list_live_files
 from windlass.bundle.words import split_text
 from windlass.claims import ranges as rs
 from windlass.claims.register import RegisterFile
@@ -34,6 +35,8 @@ def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
             plan: dict[str, Any] = json.load(file)
         current = register_file.read().current
         fresh = {**plan, "code": _fresh_code(plan, paths, current)}
+        if plan.get("live") and os.path.isdir(plan["workdir"]):
+            fresh["live"] = list_live_files(plan["project_dir"], _excluded(plan, paths, plan["project_dir"]))
         if plan.get("data"):
             fresh["data"] = pack_again(plan["data"], plan["scratch_dir"])
         write_if_changed(paths.plan, (json.dumps(fresh, indent=1) + "\n").encode())
@@ -49,11 +52,19 @@ def _fresh_code(plan: Mapping[str, Any], paths: StudyPaths, current: rs.Ranges) 
         text = f"{plan['workdir']} is not there: trials use the code of the last run, {render_code(code)}"
         print(f"warning: {text}", file=sys.stderr)
         return code
-    data = [entry["project"] for entry in plan.get("data") or () if entry.get("project")]
-    root = os.path.dirname(paths.folder)
-    excluded = [paths.folder, paths.hpc_outputs, *([root] if root != code["origin"] else []), *data]
+    data = _data_of(plan)
     named = NamedPaths([*code["links"], *_words_of_trials(paths, current)], plan["outputs"], data)
-    return freeze_project(code["origin"], plan["workdir"], excluded, named, paths)
+    return freeze_project(code["origin"], plan["workdir"], _excluded(plan, paths, code["origin"]), named, paths)
+
+
+def _data_of(plan: Mapping[str, Any]) -> list[str]:
+    return [entry["project"] for entry in plan.get("data") or () if entry.get("project")]
+
+
+def _excluded(plan: Mapping[str, Any], paths: StudyPaths, project: str) -> list[str]:
+    """What is never code: the folders of studies, and data."""
+    root = os.path.dirname(paths.folder)
+    return [paths.folder, paths.hpc_outputs, *([root] if root != project else []), *_data_of(plan)]
 
 
 def _words_of_trials(paths: StudyPaths, current: rs.Ranges) -> Iterator[str]:

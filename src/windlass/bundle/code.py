@@ -36,7 +36,7 @@ _ABANDONED_S = 3600.0  # an archive that nobody has finished for so long never w
 
 def freeze_code(plan: Plan, paths: StudyPaths) -> dict[str, Any] | None:
     """What plan.json says of the code; None where trials are executed in the project itself."""
-    if not is_frozen(plan):
+    if not plan.frozen:
         return None
     study = plan.study
     named = NamedPaths(command_words(study), study.outputs, [data.path for data in study.data])
@@ -84,11 +84,6 @@ def freeze_project(
     }
     _say_if_changed(paths, code)
     return code
-
-
-def is_frozen(plan: Plan) -> bool:
-    said = plan.settings["code"].value
-    return bool(said == "frozen" or (said is None and plan.launcher == "slurm"))
 
 
 def excluded_paths(plan: Plan) -> list[str]:

@@ -16,6 +16,7 @@ from windlass.agent.fill import render_setting
 from windlass.bundle.code import freeze_code
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import render_environment
+from windlass.bundle.live import list_live
 from windlass.bundle.zipapp import build_agent
 from windlass.claims import ranges as rs
 from windlass.claims.alive import identity, is_alive
@@ -120,7 +121,7 @@ def _prepare(
     current = rs.union(current, [(before.count, count)])
     write_if_changed(paths.agent, build_agent())
     code = freeze_code(plan, paths)
-    on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan)}
+    on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
     write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node, **more}, indent=1) + "\n").encode())
     write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
 
@@ -234,6 +235,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "on_nan": study.on_nan,
         "env": dict(study.env),
         "outputs": list(study.outputs),
+        "own_folders": plan.own_folders,
         "keep": settings["keep"].value,
         "environment": dataclasses.asdict(study.environment) if study.environment is not None else None,
         "checkpoint": dataclasses.asdict(study.checkpoint) if study.checkpoint is not None else None,

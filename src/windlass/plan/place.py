@@ -19,6 +19,7 @@ _WORDS = {
     "mem_per_gpu_mb": ("slurm", "mem_per_gpu"),
     "folder": ("", "folder"),
     "env": ("", "env"),
+    "outputs": ("", "outputs"),
     "command": ("", "command"),
 }
 

@@ -67,7 +67,7 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     lines = [
         f"study      {study.name}  ({plan.trial_count} trials, {study.space.method})",
         f"folder     {plan.folder}",
-        f"runs in    {study.workdir}",
+        f"runs in    {_render_workdir(plan)}",
         f"slots      {plan.slots} at a time  ({plan.slots_because})",
         f"threads    {plan.cpus_per_slot} a trial",
     ]
@@ -94,6 +94,18 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     if plan.trial_count > len(examples):
         lines.append(f"  … and {plan.trial_count - len(examples)} more")
     return "\n".join(lines)
+
+
+def _render_workdir(plan: Plan) -> str:
+    """Where trials are executed, and why there."""
+    workdir = plan.study.workdir
+    if plan.frozen:
+        return f"a folder of its own for each trial, with the code of {workdir} as it is now"
+    if plan.own_folders:
+        key = "outputs" if plan.study.outputs else "checkpoint"
+        return f"a folder of its own for each trial, made from {workdir}, because of `{key}:`"
+    shared = ", which all trials share; `outputs:` gives each its own" if plan.slots > 1 else ""
+    return f"{workdir}{shared}"
 
 
 def _render_request(plan: Plan, request: Request) -> list[str]:

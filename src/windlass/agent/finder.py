@@ -1,0 +1,136 @@
+"""Finds the files that a study's `outputs:` mean for one trial. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+from windlass.agent.child import Trial
+
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+OF_TRIALS = ("source_dir", "PWD", "PYTHONPATH")  # variables that lead to a trial's own folder
+Found = Dict[str, str]  # name under which a file is kept → its path
+State = Dict[str, Optional[Tuple[int, int]]]  # path → size and time of files outside of working folders
+
+
+class Place(NamedTuple):
+    """Where one trial was executed, and what it wrote there."""
+
+    project: str  # its copy of the project
+    workdir: str  # the folder in it where its command was executed
+    written: Set[str]  # paths of files and links, absolute
+
+
+class Finder:
+    """Finds the files that the patterns mean for one trial: those that it wrote, and no others."""
+
+    def __init__(self, patterns: List[str], env: Mapping[str, str]) -> None:
+        env = {name: value for name, value in env.items() if name not in OF_TRIALS}
+        self.local = os.path.abspath(env["SLURM_TMPDIR"]) if env.get("SLURM_TMPDIR") else ""
+        study = glob.escape(env.get("WINDLASS_STUDY", "{study}"))
+        self.patterns = [_fill_variables(pattern, env).replace("{study}", study) for pattern in patterns]
+        # Only these can lead out of the trial's own folder.
+        self._outside = [pattern for pattern in self.patterns if pattern.startswith(("/", "$"))]
+
+    def look_outside(self, trial: Trial, variables: Mapping[bytes, bytes]) -> State:
+        """The files outside of working folders that the patterns mean already, before the trial begins."""
+        found: State = {}
+        for pattern in self._outside:
+            for text in _fill_settings(_fill_variables(pattern, _decode(variables)), trial):
+                for path in glob.glob(text, recursive=True):
+                    for file in _files_below(path):
+                        found[os.path.abspath(file)] = _state(file)
+        return found
+
+    def find(
+        self, trial: Trial, variables: Mapping[bytes, bytes], place: Place, before: State
+    ) -> Tuple[Found, List[str]]:
+        """The files that the trial wrote, and the patterns that none of them matches."""
+        own = _decode(variables)
+        found: Found = {}
+        missing = []
+        for pattern in self.patterns:
+            filled = _fill_settings(_fill_variables(pattern, own), trial)
+            paths = [path for text in filled for path in self._match(text, place, before)]
+            if not paths:
+                missing.append(filled[0])
+            for path in paths:
+                self._name(path, place, found)
+        return found, missing
+
+    def _match(self, text: str, place: Place, before: State) -> List[str]:
+        matched = []
+        for path in glob.glob(os.path.join(glob.escape(place.workdir), text), recursive=True):
+            for file in map(os.path.abspath, _files_below(path)):
+                is_outside = not file.startswith(place.project + os.sep)
+                if file in place.written or (is_outside and before.get(file) != _state(file)):
+                    matched.append(file)
+        return matched
+
+    def _name(self, path: str, place: Place, found: Found) -> None:
+        """The same relative path as where it lies: in the working folder, the project, or the node's own folder."""
+        name = path.lstrip("/")
+        for root in (place.workdir, place.project, self.local):
+            if root and path.startswith(root + "/"):
+                name = os.path.relpath(path, root)
+                break
+        if found.get(name, path) != path:
+            name = path.lstrip("/")
+        found[name] = path
+
+
+def _decode(variables: Mapping[bytes, bytes]) -> Dict[str, str]:
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
+
+
+def _fill_variables(text: str, env: Mapping[str, str]) -> str:
+    def value(match: "re.Match[str]") -> str:
+        known = env.get(match.group(1) or match.group(2))
+        return match.group(0) if known is None else glob.escape(known)
+
+    return _VARIABLE.sub(value, text)
+
+
+def _fill_settings(pattern: str, trial: Trial) -> List[str]:
+    """The pattern with the trial's values, in each form that a value may have been written in."""
+    texts = [pattern.replace("{trial_id}", trial.id)]
+    for name, value in trial.settings.items():
+        token = "{" + name + "}"
+        if token in pattern:
+            texts = [text.replace(token, glob.escape(form)) for text in texts for form in _forms(value, trial)]
+    return texts
+
+
+def _forms(value: Any, trial: Trial) -> List[str]:
+    if isinstance(value, str):
+        return [value]
+    forms = [json.dumps(value, separators=(",", ":"), ensure_ascii=False), str(value)]
+    if isinstance(value, float):
+        # The command has it as the user wrote it: 1e-3, not 0.001.
+        words = [word for _, stage in trial.stages for word in stage]
+        forms = [text for word in words for text in _NUMBER.findall(word) if float(text) == value] + forms
+    return list(dict.fromkeys(forms))
+
+
+def _files_below(path: str) -> List[str]:
+    """The file itself, or all files in the folder; links inside a folder are not followed to other folders."""
+    if not os.path.isdir(path):
+        return [path] if os.path.isfile(path) else []
+    return [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(path)
+        for name in names
+        if os.path.isfile(os.path.join(folder, name))
+    ]
+
+
+def _state(path: str) -> Optional[Tuple[int, int]]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
