@@ -111,6 +111,6 @@ def test_the_script_has_the_units(project: Project) -> None:
         "command: t {n}\nparameters: {n: [1]}\nneeds: {time: 72h, gpus: 1}\nslurm: {account: def-me}\ncheckpoint: {}\n"
     )
     project.write("study.yaml", text)
-    shown = project.run("plan", "--site", "cedar").stdout
+    shown = project.run("plan", "--site", "cedar", "-a", "def-prof").stdout
     assert "#SBATCH --array=0-2%1\n" in shown and "#SBATCH --time=1-00:00:00\n" in shown
     assert "#SBATCH --signal=B:USR1@120\n" in shown and "chain of 3 units" in shown

@@ -133,20 +133,23 @@ class TestPacking:
     def test_the_request_is_the_guide_s(self, project: Project) -> None:
         """Three of twelve GB each: four a GPU, so 25 jobs of one GPU."""
         shutil.copytree(EXAMPLES / "packing", project.folder, dirs_exist_ok=True)
-        plan = project.json("plan", "study.yaml", "--site", "cedar", "--json")
+        plan = project.json("plan", "study.yaml", "--site", "cedar", "-a", "def-prof", "--json")
         assert (plan["trials"], plan["slots"], plan["agents"]) == (100, 4, 25)
         request = plan["request"]
         assert (request["gpus"], request["gpu_type"], request["cpus"]) == (1, "p100", 4)
-        text = project.run("plan", "study.yaml", "--site", "cedar").stdout
+        text = project.run("plan", "study.yaml", "--site", "cedar", "-a", "def-prof").stdout
         assert "#SBATCH --array=0-24" in text and "#SBATCH --gpus-per-node=p100:1" in text
         assert "12288 MB on a p100, 3072 MB a trial" in text
 
     def test_ten_trials_make_three_agents(self, project: Project) -> None:
         """The last one has less to do, and there is none without."""
         shutil.copytree(EXAMPLES / "packing", project.folder, dirs_exist_ok=True)
-        plan = project.json("plan", "study.yaml", "--site", "cedar", "--trials", "2", "--json")
+        plan = project.json("plan", "study.yaml", "--site", "cedar", "-a", "def-prof", "--trials", "2", "--json")
         assert (plan["trials"], plan["slots"], plan["agents"]) == (10, 4, 3)
-        assert "--array=0-2\n" in project.run("plan", "study.yaml", "--site", "cedar", "--trials", "2").stdout
+        assert (
+            "--array=0-2\n"
+            in project.run("plan", "study.yaml", "--site", "cedar", "-a", "def-prof", "--trials", "2").stdout
+        )
 
     def test_large_steps_and_enough_units_win(self) -> None:
         packing = EXAMPLES / "packing"

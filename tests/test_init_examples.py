@@ -84,7 +84,8 @@ def test_each_plans_where_it_was_put(user: Installed, name: str) -> None:
     inside.python, inside.env = user.python, user.env
     plan = inside.json("plan", *command.split()[2:], "--json")
     assert plan["trials"] >= 3
-    assert plan["trials"] == inside.json("plan", *command.split()[2:], "--site", "cedar", "--json")["trials"]
+    there = ("--site", "cedar", "--account", "def-prof")
+    assert plan["trials"] == inside.json("plan", *command.split()[2:], *there, "--json")["trials"]
 
 
 @pytest.mark.parametrize(("name", "trials", "error"), [("simple", 75, 0.26), ("array", 3, 0.22)])

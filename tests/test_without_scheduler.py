@@ -32,6 +32,7 @@ def laptop(project: Project) -> Project:
         ("--site beluga -a def-prof -g 9 -G v100", ["9 v100 GPUs", "no node of beluga has more than 4"]),
         ("--site beluga", ["beluga wants an account"]),
         ("--site beluga -a def-someuser", ["def-someuser is a placeholder"]),
+        ("--site beluga -a def-PROFESSOR", ["def-PROFESSOR is a placeholder"]),
         ("--site mlp -p Nosuch", ["there is no partition 'Nosuch'", "[partition.Nosuch]", "sites/mlp.toml"]),
         ("--site mlp -p Teach-Interactive -t 3h", ["partition Teach-Interactive allows 2h"]),
     ],

@@ -40,6 +40,7 @@ from windlass.plan.refuse_request import Case, find_nodes_away
 from windlass.plan.refuse_study import find_output_problems
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
+from windlass.plan.submitter import with_submitter_defaults
 from windlass.search import count_trials, iterate_trials
 from windlass.site.cluster import Cluster
 from windlass.site.here import fetch_here, fill_user
@@ -89,6 +90,7 @@ def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
 def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) -> Plan:
     """The same for a cluster. What cannot work there is found by `check_slurm_plan`."""
     settings = resolve_settings(flags, study.said, cluster.said, cluster.said_file, os.environ)
+    settings = with_submitter_defaults(settings, study, cluster)
     scratch = os.environ.get("SCRATCH") or (fill_user(cluster.scratch, os.environ) if cluster.scratch else None)
     folder = study_folder(settings, study, scratch)
     return plan_slurm(study, count_trials(study), settings, cluster, folder, read_evidence(study, settings, folder))

@@ -195,6 +195,7 @@ class Study:
     variants: tuple[str, ...] = ()  # settings whose values need different amounts of memory
     progress: ProgressSpec | None = None
     ladder: tuple[Rung, ...] = ()
+    submitter: bool = False  # a file of commands for job_submitter.sh: on a cluster, the defaults of that script hold
     warnings: tuple[str, ...] = ()
 
 

@@ -97,6 +97,9 @@ def cancel_all(cluster: Cluster) -> None:
 def on_cluster(project: Project, cluster: Cluster) -> Iterator[Project]:
     """The project's commands talk to this cluster; its jobs are gone afterwards."""
     project.env.update(cluster.env)
+    if cluster.nodes_apart:
+        # A cluster of several machines that no profile describes is refused without $SCRATCH.
+        project.write("config/windlass/sites/apart.toml", 'clusters = ["windlass"]\n')
     try:
         yield project
     finally:

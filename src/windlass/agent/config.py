@@ -102,6 +102,8 @@ def trial_environment(
         WINDLASS_AGENT=agent,
         WINDLASS_METRICS=fifo,
     )
+    if env.get("SLURM_TMPDIR"):
+        env["path_to_local_node_storage"] = env["SLURM_TMPDIR"]
     # Without a display a window cannot block a trial that nobody watches.
     env.pop("DISPLAY", None)
     env.pop("WINDLASS_SUBMISSION", None)  # of the sbatch that brought us here

@@ -293,10 +293,11 @@ def _ignore_for_git(plan: Plan) -> None:
 
 
 def remember_place(plan: Plan) -> None:
-    """A study that the user put somewhere else is found again from its project, where that can be written to."""
+    """A study that lies where neither the project nor $SCRATCH tells is found again from its project, where that can be
+    written to: the user or the site's profile has put it there."""
     root, home = os.path.dirname(plan.folder), os.path.join(plan.study.project_dir, STUDIES)
     path = os.path.join(home, ELSEWHERE)
-    if root == home or plan.settings["folder"].value is None:
+    if root == home or (plan.settings["folder"].value is None and os.environ.get("SCRATCH")):
         return
     try:
         os.makedirs(home, exist_ok=True)

@@ -12,9 +12,12 @@ import click
 from windlass.cli.examples import ALIASES, choose_example, copy_example, read_examples
 from windlass.cli.options import confirm, json_option, yes_option
 from windlass.errors import input_error
+from windlass.ids import slug
 from windlass.launch._shell import fetch_text
+from windlass.paths import find_project
 from windlass.search.template import placeholder_names
 from windlass.search.trials import iterate_trials
+from windlass.site.discover import find_scratch
 from windlass.spec import find_study_file
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import parse_document
@@ -100,12 +103,34 @@ def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> No
         confirm(f"{output} is there already; overwrite it?", yes)
     with open(output, "w", encoding="utf-8") as file:
         file.write(study)
+    scratch_dir, problem = make_scratch_dir()
     if as_json:
-        print(json.dumps({"file": output, "options": [option.name for option in options]}))
+        made = None if problem else scratch_dir
+        print(json.dumps({"file": output, "options": [option.name for option in options], "scratch_dir": made}))
         return
     print(f"wrote {output}; look at it, then: windlass plan {output}")
+    if problem:
+        print(f"the project's folder on the scratch cannot be made: {scratch_dir}: {problem}")
+    elif scratch_dir:
+        print(f"put data that jobs read into {scratch_dir}, e.g. datasets/mnist for `data: [datasets/mnist]`")
     if present and find_study_file(os.curdir) != present:
         print(f"without a name, studies were taken from {os.path.normpath(present)}; now from this file")
+
+
+def make_scratch_dir() -> tuple[str, str]:
+    """Make the project's folder on the shared scratch, where data and results go: its path, and what went wrong.
+
+    Nothing is made, and the path is empty, where there is no scratch.
+    """
+    scratch = find_scratch(os.environ)
+    if scratch is None:
+        return "", ""
+    folder = os.path.join(scratch, slug(os.path.basename(find_project(os.getcwd()))))
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        return folder, error.strerror or str(error)
+    return folder, ""
 
 
 def render_tasks(text: str, file: str) -> str:

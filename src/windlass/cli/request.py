@@ -52,10 +52,13 @@ def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
         name=options.pop("name"),
         metric=options.pop("metric"),
     )
-    file = options.pop("study") or options.pop("configs")
+    configs = options.pop("configs")
+    file = options.pop("study") or configs
     if words and file:
         raise input_error("either a study file or a command after --, not both", "leave one of them out")
     study = study_from_command(words, overrides) if words else load_study(file or _default_file(), overrides)
+    if configs and study.tasks:
+        study = replace(study, submitter=True)
     if options["data"]:
         paths = [path for words_of_one in options["data"] for path in shlex.split(words_of_one)]
         study = replace(study, data=tuple(Data(path) for path in paths))

@@ -14,6 +14,8 @@ from windlass.site.cluster import Cluster, GpuType
 def choose_gpus(draft: Draft) -> tuple[int, GpuType | None]:
     """How many GPUs a job gets on each node, and of which type; None: whichever there is."""
     if not _wants_gpu(draft):
+        said = draft.settings["gpus"]
+        draft.because["gpus"] = f"{said.source}: none" if said.value is not None else "nothing asks for one (--gpus 1)"
         return 0, None
     need = draft.settings["gpus"].value or 0
     said = draft.settings["gpus_per_job"]

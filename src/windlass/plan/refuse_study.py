@@ -39,6 +39,7 @@ def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Pr
     yield from find_request_placeholders(plan)
     yield from _secrets(plan, plan.request, here)
     yield from find_output_problems(plan)
+    yield from _scratch(plan, cluster, here)
     for folder in here.folders:
         yield from _folder(plan, folder, cluster, here)
 
@@ -136,6 +137,19 @@ def _refused(folder: Folder, here: Here) -> str:
     if here.local_scratch and is_below(folder.real, (here.local_scratch,)):
         return "is on a disk that each node has of its own"
     return ""
+
+
+def _scratch(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Problem]:
+    """Nothing tells where large files belong on this cluster. A study that has its folder already goes on there."""
+    is_new = any(folder.path == plan.folder and not folder.exists for folder in here.folders)
+    if here.scratch_line and is_new and plan.settings["folder"].value is None:
+        yield make_problem(
+            plan,
+            "folder",
+            f"$SCRATCH is not set, and no profile tells where the shared scratch of {cluster.name} is",
+            "",
+            f"add `{here.scratch_line}` to ~/.bashrc; or `--folder .windlass` keeps the study in the project",
+        )
 
 
 def _folder(plan: Plan, folder: Folder, cluster: Cluster, here: Here) -> Iterator[Problem]:

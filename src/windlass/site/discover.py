@@ -9,18 +9,20 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
 from windlass.errors import SchedulerError
 from windlass.launch._shell import ask
 from windlass.site.cluster import Cluster, Node, Partition, Qos
+from windlass.site.here import fill_user
 from windlass.site.live import Live, fetch_live, fetch_nodes, user_name
 from windlass.site.local import read_site_file, site_file_path
 from windlass.site.merge import make_cluster
 from windlass.site.profiles import GENERIC, Profile, list_profiles, read_profile
 
-__all__ = ["Cluster", "fetch_cluster", "fetch_nodes", "find_profile_name", "slurm_answers"]
+__all__ = ["Cluster", "fetch_cluster", "fetch_nodes", "find_profile_name", "find_scratch", "slurm_answers"]
 
 FRESH_S = 300.0
 STALE_S = 86400.0  # so old an answer is used only while the controller is down
@@ -81,6 +83,17 @@ def fetch_cluster(site: str | None = None, refresh: bool = False) -> Cluster:
         return replace(cluster, notes=(*cluster.notes, f"this machine belongs to {other}, which was left out of this"))
     cluster = make_cluster(profile, live, said, said_file)
     return replace(cluster, asked_at=asked_at, notes=(*cluster.notes, *([note] if note else [])))
+
+
+def find_scratch(environ: Mapping[str, str]) -> str | None:
+    """The user's folder on the shared scratch: $SCRATCH, or what the site's profile says; None: nobody knows."""
+    if environ.get("SCRATCH"):
+        return environ["SCRATCH"]
+    try:
+        scratch = fetch_cluster().scratch
+    except SchedulerError:
+        return None
+    return fill_user(scratch, environ) if scratch else None
 
 
 def find_profile_name(cluster_name: str) -> str:

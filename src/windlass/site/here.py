@@ -12,9 +12,19 @@ from dataclasses import dataclass, field
 from windlass.launch._shell import ask
 from windlass.secrets import secret_variables
 from windlass.site.cluster import Cluster
+from windlass.site.profiles import GENERIC
 
 # Folders that each host has of its own, nearly everywhere.
 LOCAL_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp", "/run")
+_USUAL_SCRATCH = (
+    "/scratch",
+    "/scratch/users",
+    "/work",
+    "/lustre/scratch",
+    "/gpfs/scratch",
+    "/hpcwork",
+    "/data/scratch",
+)
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs", "devtmpfs")
 
 
@@ -25,6 +35,7 @@ class Folder:
     path: str
     real: str
     file_system: str = ""
+    exists: bool = True
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,7 @@ class Here:
     job: str = ""  # number of the job this process is in
     is_login_host: bool = False
     nodes_are_here: bool = False  # every node of the cluster is this host
+    scratch_line: str = ""  # what to add to ~/.bashrc where nothing tells where the shared scratch is
     folders: tuple[Folder, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables named like secrets
 
@@ -55,6 +67,8 @@ def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Ite
         or folder.file_system in MEMORY_FILE_SYSTEMS
         for folder in looked
     )
+    unknown_scratch = cluster is not None and cluster.live and not scratch and cluster.profile == GENERIC
+    nodes_are_here = (suspicious or unknown_scratch) and cluster is not None and _all_nodes_are(host)
     return Here(
         host=host,
         user=_user(environ),
@@ -63,7 +77,8 @@ def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Ite
         local_scratch=_root(local),
         job="" if is_login_host else environ.get("SLURM_JOB_ID", ""),
         is_login_host=is_login_host,
-        nodes_are_here=suspicious and cluster is not None and _all_nodes_are(host),
+        nodes_are_here=nodes_are_here,
+        scratch_line=find_scratch_line(environ) if unknown_scratch and not nodes_are_here else "",
         folders=looked,
         secrets=secret_variables(environ),
     )
@@ -78,9 +93,9 @@ def look_at_folder(path: str) -> Folder:
     real = os.path.realpath(path)
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-            return Folder(path, real, file_system_of(real, file.read()))
+            return Folder(path, real, file_system_of(real, file.read()), os.path.exists(real))
     except OSError:
-        return Folder(path, real)
+        return Folder(path, real, exists=os.path.exists(real))
 
 
 def file_system_of(real: str, mounts: str) -> str:
@@ -109,6 +124,14 @@ def _all_nodes_are(host: str) -> bool:
 def _root(local_scratch: str) -> str:
     """The part of a pattern like /scratch-ssd/$USER that needs no filling in."""
     return local_scratch.partition("$")[0].rstrip("/")
+
+
+def find_scratch_line(environ: Mapping[str, str]) -> str:
+    """The line of ~/.bashrc that tells where the user's shared scratch is, with the path if a usual one is there."""
+    user = _user(environ)
+    usual = [os.path.join(root, user) for root in _USUAL_SCRATCH]
+    found = next((path for path in usual if os.path.isdir(path) and os.access(path, os.W_OK)), "/path/to/your/scratch")
+    return f"export SCRATCH={found}"
 
 
 def fill_user(text: str, environ: Mapping[str, str]) -> str:

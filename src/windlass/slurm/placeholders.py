@@ -8,7 +8,7 @@ _NOUNS = r"(?:account|allocation|e-?mail|group|name|netid|partition|password|pat
 _CLEAR = re.compile(
     rf"""(?<![A-Za-z0-9])(?:
         TO_?FILL\w* | FILL_?(?:ME|IN)\b\w* | CHANGE_?(?:ME|THIS)\b | REPLACE_?ME\b | YOUR_[A-Z][A-Z_]*
-        | (?:def|rrg|rpp|ctb)-(?:x{{2,}} | some(?:user|prof|pi|group|one) | your\w*)(?![a-z0-9])
+        | (?:def|rrg|rpp|ctb)-(?:x{{2,}} | some(?:user|prof|pi|group|one) | your\w* | [A-Z]{{3,}}\w*)(?![a-z0-9])
     )
     | <(?:your|my|the)?[ _-]?(?:[a-z]+[ _-])?{_NOUNS}(?:[ _-][a-z]+)?>""",
     re.VERBOSE,

@@ -142,6 +142,7 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
         source_text=text,
         tasks=tasks,
         metric=_task_metric(overrides),
+        submitter=os.path.basename(path) in FILE_NAMES,
         warnings=tuple(warnings),
     )
 

@@ -122,7 +122,7 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
         "time_s": render_duration(request.time_s),
         "cpus": f"{request.cpus} cores",
         "memory_mb": f"{request.memory_mb} MB",
-        "gpus": f"{request.gpus} GPU(s)" if request.gpus else "",
+        "gpus": f"{request.gpus} GPU(s)" if request.gpus or "gpus" in request.because else "",
         "gpu_type": request.gpu_type,
         "account": request.account or "",
         "partition": request.partition or "",
