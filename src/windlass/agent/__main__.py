@@ -26,6 +26,7 @@ from windlass.agent.outdated import CodeWatch, describe_code
 from windlass.agent.ready import Ready, make_ready
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
+from windlass.agent.steps import share_job
 from windlass.agent.store import NotReady
 from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
@@ -169,6 +170,8 @@ class Agent:
         slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
         _allow_descriptors(64 + 4 * self._slots)
         env = trial_environment(config, ready.env, paths.folder, paths.agent, self._id, self._fifo_path)
+        if self._job is not None and (self._slots > 1 or config.measure is not None):
+            env.update(share_job(folder, env))
         if config.measure is not None:
             prepare_frameworks(folder, env)
         poller = select.epoll()

@@ -16,6 +16,7 @@ from windlass.agent.output import Stream
 from windlass.states import Cause
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+SHARED_STEPS = ("SLURM_OVERLAP", "SLURM_TASK_PROLOG")  # options of srun in trials that share a job
 _TOKEN = re.compile(r"\{envvar:(\w+)\}")
 
 
@@ -109,6 +110,8 @@ def trial_variables(trial: Trial, attempt: int, slot: Slot, seed: Any) -> Dict[b
     if slot.gpus is not None:
         variables[b"CUDA_VISIBLE_DEVICES"] = slot.gpus.encode()
     variables.update(slot.variables)
+    if b"CUDA_VISIBLE_DEVICES" in variables:
+        variables[b"WINDLASS_GPUS"] = variables[b"CUDA_VISIBLE_DEVICES"]  # Slurm sets the other one anew in job steps
     return variables
 
 
@@ -118,6 +121,11 @@ def fill_in(words: List[str], env: Mapping[str, str], arguments_file: str) -> Li
         _TOKEN.sub(lambda match: env.get(match.group(1), ""), word).replace("{args_json_file}", arguments_file)
         for word in words
     ]
+
+
+def asks_slurm(words: List[str]) -> bool:
+    """Whether a command is a job step that asks Slurm for resources of its own."""
+    return os.path.basename(words[0]) == "srun" and any(word.startswith(("--exact", "--exclusive")) for word in words)
 
 
 class Spawner:
@@ -137,6 +145,9 @@ class Spawner:
             (os.POSIX_SPAWN_DUP2, err, 2),
         )
         env = {**self._env, **variables}
+        if asks_slurm(words):
+            for name in SHARED_STEPS:
+                env.pop(name.encode(), None)
         program = words[0]
         if os.sep not in program:
             own_path = variables.get(b"PATH")

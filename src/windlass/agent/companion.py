@@ -30,7 +30,7 @@ from windlass.agent.config import AgentConfig
 from windlass.agent.interrupt import NOTICE, write_notice
 from windlass.agent.job import LocalScratch, read_job
 from windlass.agent.ready import make_ready
-from windlass.agent.steps import signal_ranks
+from windlass.agent.steps import signal_ranks, write_task_prolog
 from windlass.agent.store import NotReady
 from windlass.agent.trial_folder import TrialFolders
 from windlass.claims.alive import this_machine
@@ -113,6 +113,7 @@ class Companion:
                 os.makedirs(self._runtime_folder, mode=0o700)
                 self._made = True
                 os.mkfifo(path, 0o600)
+                write_task_prolog(self._runtime_folder)
             # On a shared file system the file is there already, but what is written on this node stays on this node.
             self._fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:

@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 import os
-from typing import List, Optional
+from typing import Dict, List, Mapping, Optional
 
-from windlass.agent.child import Attempt
+from windlass.agent.child import SHARED_STEPS, Attempt
 from windlass.agent.companions import Companions
 from windlass.claims.strays import AGENT_VARIABLE, find_strays, program_of
+
+# What Slurm executes before each rank. A step is given all GPUs of the job, or the first ones where it asks for some:
+# a trial has its own. Ranks with less than the trial's GPUs, as `--gpus-per-task=1` has it, get theirs in turn.
+_TASK_PROLOG = """\
+#!/bin/sh
+[ "${WINDLASS_GPUS+set}" ] && [ "$CUDA_VISIBLE_DEVICES" ] || exit 0
+IFS=,
+set -- $CUDA_VISIBLE_DEVICES
+wanted=$#
+set -- $WINDLASS_GPUS
+[ $wanted -lt $# ] || wanted=$#
+first=$(($# ? SLURM_LOCALID * wanted % $# + 1 : 1))
+echo "export CUDA_VISIBLE_DEVICES=$(echo "$WINDLASS_GPUS" | cut -d, -f$first-$((wanted ? first + wanted - 1 : 1)))"
+"""
+
+
+def share_job(folder: str, env: Mapping[str, str]) -> Dict[str, str]:
+    """Variables for trials that share a job, so that a plain `srun` in one of them does not wait for the others.
+
+    Without them a step takes all cores, memory and GPUs of the job, and steps run one after the other.
+    """
+    values = ("1", write_task_prolog(folder))
+    return {name: value for name, value in zip(SHARED_STEPS, values) if name not in env}  # noqa: B905
+
+
+def write_task_prolog(folder: str) -> str:
+    path = os.path.join(folder, "task-prolog")
+    with open(path, "w", encoding="ascii") as file:
+        file.write(_TASK_PROLOG)
+    os.chmod(path, 0o700)
+    return path
 
 
 def signal_steps(attempt: Attempt, agent: str, number: int, others: Optional[Companions]) -> bool:
