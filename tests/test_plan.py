@@ -46,6 +46,14 @@ def test_slots(needs: dict[str, float], count: int) -> None:
     assert choose_slots(settings(**needs), MACHINE, 1000).count == count
 
 
+@pytest.mark.parametrize("where", ["command line", "site"])
+def test_part_of_a_second_gpu_is_refused_wherever_it_is_asked_for(where: str) -> None:
+    flags = {"gpus": 1.5} if where == "command line" else {}
+    site = {"needs": {"gpus": 1.5}} if where == "site" else {}
+    with pytest.raises(InputError, match="1.5 is 1 and a part of another; write 2, or a fraction below 1"):
+        resolve_settings(flags, {}, site, "", {})
+
+
 def test_slots_never_exceed_the_trials() -> None:
     assert choose_slots(settings(), MACHINE, 3).count == 3
 

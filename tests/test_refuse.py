@@ -79,6 +79,7 @@ def test_a_sound_plan_passes(tmp_path: Path) -> None:
         ("needs: {gpus: 1, gpu_type: p100}\nslurm: {partition: a100}\n", 4, ["partition a100 has no p100 GPUs", "debug, long, short"]),
         ("needs: {gpus: 5, gpu_type: a100}\n", 3, ["5 a100 GPUs", "no node of partition debug has more than 4", "gpus: 4"]),
         ("needs: {gpus: 1, gpu_type: p100, gpu_memory: 20GB}\n", 3, ["20480 MB", "p100 has 12288 MB", "v100l (32 GB), a100 (40 GB)"]),
+        ("needs: {gpus: 2, gpu_type: a100}\nslurm: {gpus_per_job: 1}\n", 4, ["a trial needs 2 GPUs", "a job would have 1", "gpus_per_job: 2"]),
         ("needs: {cpus: 12}\nslots: 1\n", 3, ["12 cores", "no node of partition debug gives more than 8", "cpus: 8"]),
         ("needs: {memory: 3GB, cpus: 1}\nslots: 3\n", 3, ["9216 MB", "8000 MB", "memory: 2666M", "--slots 2"]),
         ("slurm: {partition: dbug}\n", 3, ["no partition 'dbug'", "debug, short, long, a100, down", "partition: debug"]),

@@ -109,6 +109,11 @@ def test_all_problems_of_a_bad_file_at_once(tmp_path: Path) -> None:
         (b"command: \xff\n", "study.yaml:1:10: this is not UTF-8 text: the byte 0xff"),
         ("parameters: {a: 1}\n", "study.yaml:1:1: there is no command"),
         ("command:\n", "study.yaml:1:1: command has no value"),
+        (
+            "command: a\nneeds: {gpus: 1.5}\n",
+            "study.yaml:2:15: needs.gpus: a trial has whole GPUs, or a part of one GPU: 1.5 is 1 and a part of another\n"
+            "  hint: gpus: 2 for GPUs of its own, gpus: 0.5 to share one",
+        ),
         ("command: ''\n", "study.yaml:1:10: command: the command is empty"),
         ("command: 5\n", "study.yaml:1:10: command: the command must be text or a list of words, not a number"),
         ("command: [a, {b: 1}]\n", "study.yaml:1:14: command: each word of a command must be text, not a mapping"),

@@ -72,7 +72,7 @@ class Case:
 
 
 def find_request_problems(case: Case) -> Iterator[Problem]:
-    for find in (_options, _partitions, _time, _gpu_type, _sizes, _nodes, _account, _qos, _agents):
+    for find in (_options, _partitions, _time, _gpu_type, _gpus_per_job, _sizes, _nodes, _account, _qos, _agents):
         yield from find(case)
 
 
@@ -249,6 +249,14 @@ def fits(case: Case, node: Node) -> bool:
         and request.memory_mb <= node.memory_mb
         and _most_gpus([node], request.gpu_type) >= request.gpus
     )
+
+
+def _gpus_per_job(case: Case) -> Iterator[Problem]:
+    """A job must have the GPUs of a trial: the trial would get fewer, and not know."""
+    need, of_job = _value(case.plan, "gpus") or 0, _value(case.plan, "gpus_per_job")
+    if of_job is not None and need > of_job:
+        message = f"a trial needs {need:g} GPUs, and a job would have {of_job}"
+        yield case.problem("gpus_per_job", message, f"{need:g}")
 
 
 def _sizes(case: Case) -> Iterator[Problem]:

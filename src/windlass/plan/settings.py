@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.errors import InputError, Problem
 from windlass.model import Needs, Setting
-from windlass.spec.units import parse_duration_s, parse_headroom, parse_memory_mb, parse_slurm_time_s
+from windlass.spec.units import check_gpus, parse_duration_s, parse_headroom, parse_memory_mb, parse_slurm_time_s
 
 GIGABYTE = 1 << 30
 
@@ -36,6 +36,14 @@ def _amount(value: Any) -> float:
     if isinstance(value, bool) or not 0 <= float(value) < math.inf:
         raise ValueError(f"a number of 0 or more is wanted, not {value!r}")
     return float(value)
+
+
+def _gpus(value: Any) -> float:
+    gpus = _amount(value)
+    try:
+        return check_gpus(gpus)
+    except ValueError as error:
+        raise ValueError(f"{error}; write {math.ceil(gpus)}, or a fraction below 1 to share one") from None
 
 
 def _retries(value: Any) -> dict[str, int]:
@@ -120,7 +128,7 @@ SETTINGS: tuple[Known, ...] = (
     Known("slots", "slots", _positive, None, "trials at a time on one machine"),
     Known("cpus", "cpus", _cores, None, "cores one trial needs"),
     Known("memory", "memory_mb", _memory, None, "memory one trial needs"),
-    Known("gpus", "gpus", _amount, None, "GPUs one trial needs; a fraction shares one"),
+    Known("gpus", "gpus", _gpus, None, "GPUs one trial needs; a fraction below 1 shares one"),
     Known("gpu_memory", "gpu_memory_mb", _memory, None, "GPU memory one trial needs"),
     Known("gpu_type", "gpu_type", _text, None, "type of GPU, by the cluster's name for it"),
     Known("time", "time_s", _time, None, "time one trial needs"),

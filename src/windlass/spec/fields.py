@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,6 +13,7 @@ from windlass.model import Data, Metric, MetricPattern, Warm
 from windlass.spec.units import (
     DURATION_FORMS,
     SIZE_FORMS,
+    check_gpus,
     parse_duration_s,
     parse_memory_mb,
     parse_size_bytes,
@@ -133,6 +135,14 @@ def check_amount(value: Any) -> float:
     if not 0 <= value < float("inf"):
         raise wrong(f"this must be 0 or more, not {value}")
     return float(value) if isinstance(value, float) else value
+
+
+def check_gpu_amount(value: Any) -> float:
+    amount = check_amount(value)
+    try:
+        return check_gpus(amount)
+    except ValueError as error:
+        raise wrong(str(error), f"gpus: {math.ceil(amount)} for GPUs of its own, gpus: 0.5 to share one") from None
 
 
 def _shown(value: Any) -> str:

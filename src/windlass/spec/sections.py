@@ -12,6 +12,7 @@ from windlass.spec.fields import (
     check_command,
     check_count,
     check_duration,
+    check_gpu_amount,
     check_integer,
     check_lines,
     check_memory,
@@ -45,8 +46,10 @@ class NeedsKeys(Keys):
     memory: Annotated[int | None, BeforeValidator(check_memory)] = key(
         "Main memory of one trial, with a unit. Units are powers of 1024, as in Slurm.", "size", "memory: 4GB"
     )
-    gpus: Annotated[float | None, BeforeValidator(check_amount)] = key(
-        "GPUs one trial uses. A fraction shares one GPU between trials.", "number", "gpus: 0.5"
+    gpus: Annotated[float | None, BeforeValidator(check_gpu_amount)] = key(
+        "GPUs one trial uses: a whole number, or a fraction below 1 that shares one GPU between trials.",
+        "number",
+        "gpus: 0.5",
     )
     gpu_memory: Annotated[int | None, BeforeValidator(check_memory)] = key(
         "GPU memory of one trial, with a unit.", "size", "gpu_memory: 10GB"

@@ -80,6 +80,13 @@ def parse_memory_mb(text: str) -> int:
     return math.ceil(parse_size_bytes(text) / 1024**2)
 
 
+def check_gpus(gpus: float) -> float:
+    """The GPUs of one trial: whole ones, or a part of one. Raises ValueError: nobody can use half of a second GPU."""
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError(f"a trial has whole GPUs, or a part of one GPU: {gpus:g} is {int(gpus)} and a part of another")
+    return gpus
+
+
 def parse_headroom(text: str) -> str:
     """Memory beyond the peak, as ``next``, ``1024MB`` or ``20%``; see `add_headroom`. Raises ValueError."""
     cleaned = text.strip().lower()
