@@ -50,7 +50,7 @@ def test_slots(needs: dict[str, float], count: int) -> None:
 def test_part_of_a_second_gpu_is_refused_wherever_it_is_asked_for(where: str) -> None:
     flags = {"gpus": 1.5} if where == "command line" else {}
     site = {"needs": {"gpus": 1.5}} if where == "site" else {}
-    with pytest.raises(InputError, match="1.5 is 1 and a part of another; write 2, or a fraction below 1"):
+    with pytest.raises(InputError, match=r"1\.5 is 1 and a part of another; write 2, or a fraction below 1"):
         resolve_settings(flags, {}, site, "", {})
 
 
