@@ -12,6 +12,7 @@ import time
 from windlass.claims.alive import same_kernel
 from windlass.claims.client import ClientJournal
 from windlass.claims.strays import end_strays
+from windlass.collect.fullnodes import read_full_nodes
 from windlass.collect.submissions import Submission, comment_of, read_submissions
 from windlass.errors import InputError, Problem, SchedulerError
 from windlass.ids import agent_id
@@ -48,8 +49,31 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
                 present -= outdated
         missing = max(0, wanted - present)
         first = max((one.first + one.agents for one in submissions), default=0)
+        if missing and submissions:
+            terms, left_out = leave_out_full_nodes(terms, paths)
+            settled += left_out
         jobs = _send_arrays(terms, paths, missing, first, journal)
     return Submitted(tuple(jobs), missing, present, tuple(settled), outdated)
+
+
+def leave_out_full_nodes(terms: Terms, paths: StudyPaths) -> tuple[Terms, list[str]]:
+    """The same terms without nodes whose local disk was found full, unless no other node would take the jobs.
+
+    Returns the terms, and what the user should know about it.
+    """
+    full = read_full_nodes(paths, time.time())
+    if not full:
+        return terms, []
+    names = ", ".join(
+        f"{node} (at {time.strftime('%d %b %H:%M', time.localtime(when))})" for node, when in full.items()
+    )
+    options = dict(terms.request.options)
+    excluded = [str(options["exclude"])] if options.get("exclude") else []
+    options["exclude"] = ",".join([*excluded, *full])
+    fewer = dataclasses.replace(terms, request=dataclasses.replace(terms.request, options=options))
+    if not try_array(example_script(fewer, paths), terms.patience_s).ok:
+        return terms, [f"the local disk was full on {names}, and no other node takes these jobs: they may go there"]
+    return fewer, [f"left out, because the local disk was full: {names}; support may want to know of it"]
 
 
 def _send_arrays(terms: Terms, paths: StudyPaths, agents: int, first: int, journal: ClientJournal) -> list[int]:

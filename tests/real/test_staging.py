@@ -289,6 +289,12 @@ def test_a_local_disk_that_is_full(project: Project, make_cluster: Callable[...,
         assert begun(project) == 0 and project.counts() == {"waiting": 2}
         (reason,) = [event["reason"] for _, event in events(project) if event["e"] == "bye"]
         assert "the local disk of node" in reason and "is full" in reason and "data datasets/one needs 1.2 MB" in reason
+        node = reason.split("NODE_SCRATCH_FULL ")[1].split(":")[0]
+        assert f"NODE_SCRATCH_FULL {node}" in project.run("explain", "0").stdout
+        again = project.run("run").stderr
+        assert f"left out, because the local disk was full: {node} (at " in again
+        assert f"#SBATCH --exclude={node}\n" in (project.study_folder() / "job.sh").read_text()
+        wait_until_idle(cluster)
         left = [name for name in os.listdir(small_disk / f"windlass-{os.getuid()}") if name.startswith("data-")]
         assert not left
         assert [name for name in os.listdir(small_disk) if not name.startswith("windlass-")] == []

@@ -26,6 +26,7 @@ from windlass.agent.seal import find_changes, open_tree, seal_tree
 from windlass.agent.unpack import BadArchive, NoRoom, UnreadArchive, mark_damaged, unpack_archive
 from windlass.journal.write import is_full
 
+FULL = "NODE_SCRATCH_FULL"  # before a node's name: collect/fullnodes.py looks for it, and so may a person
 _PART, _MAKE, _USE = ".part", ".make", ".use"
 _OWN = "own-"
 _AGAIN = "~"
@@ -100,7 +101,8 @@ class NodeStore:
             self._open()
             return self._provide(_Entry(key, make, need_bytes, need_files, what, sealed))
         except OSError as error:
-            raise NotReady(f"{what}: {error.strerror or error}: {error.filename or self._root} on {_node()}") from error
+            place = error.filename or self._root
+            raise NotReady(f"{_mark(error)}{what}: {error.strerror or error}: {place} on {_node()}") from error
 
     def make_private(self, tree: str, name: str, near: str = "", stays: bool = False, at: str = "") -> str:
         """A copy of a tree or file, called `name`, that this agent may write to; gone after `close`, unless it `stays`.
@@ -117,7 +119,7 @@ class NodeStore:
         except OSError as error:
             place = near or self._root
             why = error.strerror or error
-            raise NotReady(f"{name} cannot be copied into {place} on {_node()}: {why}") from error
+            raise NotReady(f"{_mark(error)}{name} cannot be copied into {place} on {_node()}: {why}") from error
         return copy
 
     def make_folder(self, near: str = "", stays: bool = False, at: str = "") -> str:
@@ -139,7 +141,8 @@ class NodeStore:
                 self._held.append(lock)
             os.makedirs(folder, mode=0o700, exist_ok=bool(at))
         except OSError as error:
-            raise NotReady(f"{error.strerror or error}: {near or self._root} on {_node()}") from error
+            why = error.strerror or error
+            raise NotReady(f"{_mark(error)}{why}: {near or self._root} on {_node()}") from error
         if not stays:
             self._own.append(folder)
         return folder
@@ -264,7 +267,7 @@ class NodeStore:
         files = "" if free_files is None else f" and {free_files:,} files"
         needs = f"{render_size(entry.need_bytes)} and {entry.need_files:,} files"
         return NotReady(
-            f"the local disk of {_node()} is full: {entry.what} needs {needs}, "
+            f"{FULL} {_node()}: the local disk of {_node()} is full: {entry.what} needs {needs}, "
             f"{self._root} has room for {render_size(free_bytes)}{files}"
         )
 
@@ -434,6 +437,11 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+
+
+def _mark(error: OSError) -> str:
+    """The mark of a full disk, if that is what the error is about."""
+    return f"{FULL} {_node()}: " if is_full(error) else ""
 
 
 def _node() -> str:
