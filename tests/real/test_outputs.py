@@ -19,8 +19,10 @@ from tests.real.conftest import cancel_all, on_cluster
 from tests.real.study import wait_until_idle
 from tests.real.test_survival import agents_of
 from tests.test_outputs import WRITER, kept
+from tests.test_trial_folder import kept_files, ordinary_study
 
 pytestmark = pytest.mark.slow
+BESIDE = ["beside.txt", "helper.txt"]
 BARE = {"TaskProlog": "", "Epilog": "", "Prolog": ""}  # a site that makes no $SLURM_TMPDIR
 
 
@@ -69,6 +71,17 @@ def test_all_is_kept_and_nothing_is_left(bare: tuple[Project, Cluster, Path]) ->
     wait_for(lambda: "empty log of a job that is over" in project.run("clean").stdout, 30)
     project.run("clean", "--yes")
     assert not [path for path in logs.glob("*.out") if not path.stat().st_size]
+
+
+def test_trials_packed_in_a_job_keep_their_own_files(bare: tuple[Project, Cluster, Path]) -> None:
+    """All four save to the same name where they stand, at the same time; a second wave follows in the same slots."""
+    project, _, _ = bare
+    shared = ordinary_study(project, "frozen", 8, 4, "needs: {time: 5m, memory: 50MB}\nslurm: {agents: 1}\n")
+    project.run("run", "--quiet", "--wait")
+    for n, files in kept_files(project).items():
+        assert files["model.txt"] == files["beside.txt"] == n and files["notes.txt"] == f"notes: {n}"
+        assert sorted(files) == sorted(["model.txt", "notes.txt", f"results/{n}.json", "results/inside.txt", *BESIDE])
+    assert len({path.read_text() for path in shared.iterdir()}) == 1, "each found the project as it was"
 
 
 def test_the_checklist_on_a_cluster(bare: tuple[Project, Cluster, Path]) -> None:
