@@ -362,3 +362,38 @@ def test_colour_only_where_it_is_welcome() -> None:
         assert wants_color(terminal, {"TERM": "xterm"})
         assert not wants_color(terminal, {"TERM": "xterm", "NO_COLOR": "1"})
         assert not wants_color(terminal, {"TERM": "dumb"})
+
+
+def test_trials_are_chosen_by_state_cause_and_parameters(project: Project) -> None:
+    project.write(
+        "study.yaml",
+        "command: sh -c 'echo loss={lr}; [ $0 = bad ] && exit 4; [ $0 = worse ] && kill -9 $$; exit 0' {kind} {flag}\n"
+        "parameters: {kind: [good, bad, worse], lr: [1e-3, 0.5], flag: [true]}\nmetric: loss\nmetrics: [loss]\n",
+    )
+    project.run("run", "--on", "local", code=1)
+
+    def chosen(*words: str) -> list[tuple[str, float]]:
+        return [(row["kind"], row["lr"]) for row in project.json("results", "--json", *words)]
+
+    bad, worse = [("bad", 0.001), ("bad", 0.5)], [("worse", 0.001), ("worse", 0.5)]
+    assert chosen("--state", "failed") == bad + worse
+    assert chosen("--state", "killed,done", "--where", "lr=0.0010") == [("good", 0.001), ("worse", 0.001)]
+    assert chosen("--where", "lr=5e-1", "--where", "kind=bad", "--where", "kind=good") == [("good", 0.5), ("bad", 0.5)]
+    assert len(chosen("--where", "flag=True")) == 6 and chosen("--where", "flag=1") == []
+    assert project.json("results", "--best", "--where", "lr=0.5", "--json")[0]["lr"] == 0.5
+    (group,) = project.json("results", "--by", "lr", "--where", "lr=0.5", "--metric", "loss", "--json")
+    assert group["lr"] == 0.5 and group["failed"] == 2
+    text = project.run("results", "--failed", "--where", "lr=0.5").stdout
+    for piece in (
+        "kind=bad, lr=0.5",
+        "failed (exit code 4)",
+        "killed (SIGKILL)",
+        "last line: loss=0.5",
+        "windlass logs 3",
+    ):
+        assert piece in text
+    assert project.run("results", "--failed", "--where", "kind=good").stdout == "no trial has failed\n"
+    assert "did you mean failed?" in project.run("results", "--state", "faild", code=2).stderr
+    assert "there are: flag, kind, lr" in project.run("results", "--where", "x=1", code=2).stderr
+    assert "--where lr=0.1" in project.run("results", "--where", "lr", code=2).stderr
+    assert "leave the other out" in project.run("results", "--failed", "--best", code=2).stderr

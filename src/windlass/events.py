@@ -12,9 +12,13 @@ agent   {e,t,v,id,host,machine,boot,pid,began,slots,cpus,gpus,code[,job]}
                                {live, commit, dirty} of the project itself as it was when the agent began
 client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote this file
 start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
-end     {e,t,i,n,cause,code,sig,start,dur,stage,out,rss_mb,cpu_s,step,m,from,use,note}
+ready   {e,t,in_s}             the agent may begin trials; `in_s` maps the steps of its stage-in (code, data,
+                               environment), in order, to seconds
+end     {e,t,i,n,cause,code,sig,start,dur,stage,stage_s,out_s,out,rss_mb,cpu_s,step,m,from,use,note}
                                it ended; `m` maps a metric to [last, min, max, count], `from` is the checkpoint it
-                               went on from; absent keys are unknown. `use` is what it used, where it was looked at:
+                               went on from, `stage_s` has the seconds of each stage where there are several, `out_s`
+                               those of copying its outputs; absent keys are unknown. `use` is what it used, where it
+                               was looked at:
                                {mem_mb, mem_src, gpu_mb, gpu_src, gpu_pct, cores, first_s, rate, steps, read_mb,
                                written_mb, k, before_s}: peaks of its whole tree, `gpu_pct` and `cores` on average,
                                `first_s` to its first step, `rate` steps a second, `k` trials on its device at a time,
@@ -30,6 +34,7 @@ level   {e,t,trials,slots,since_s,mem_mb,mem_peak_mb,most_mb,gpu_mb,gpu_total_mb
                                and high of the whole of it. With `last` the agent has stopped looking
 note    {e,t,text[,i]}         something worth telling the user
 bye     {e,t,reason}           the agent ended in order
+cleaned {e,t,s}                after `bye`: it has removed what it made on the node, in so many seconds
 cancel  {e,t,r}                the user cancelled the trials of the ranges `r` ([first, last+1] pairs)
 retry   {e,t,r}                the user put these trials back
 submit  {e,t,sub,agents,first,request}

@@ -30,13 +30,14 @@ from windlass.agent.steps import share_job
 from windlass.agent.store import NotReady
 from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
+from windlass.agent.tally import JobLog, Tally
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
 from windlass.claims.alive import identity
 from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
 from windlass.ids import agent_id
-from windlass.journal.write import DiskFull, JournalWriter, is_full
+from windlass.journal.write import DiskFull, JournalWriter, append_event, is_full
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 
@@ -93,26 +94,37 @@ class Agent:
         if self._job is not None:
             config.gpus = job_gpus(os.environ)
         self._slots = arguments.slots or config.slots
+        self._log: Optional[JobLog] = None
         self._scratch = LocalScratch(self._job, config.local_scratch, bool(config.data) or config.own_folders)
         self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
         self._fifo_path = os.path.join(self._runtime_folder, METRICS)
         os.mkfifo(self._fifo_path, 0o600)
 
     def clean_up(self) -> None:
+        began = time.monotonic()
         shutil.rmtree(self._runtime_folder, ignore_errors=True)
         self._scratch.remove()
+        seconds = time.monotonic() - began
+        if self._log is not None:
+            self._log.write(f"clean-up: {seconds:.1f} s")
+        append_event(
+            self._paths.journal_of(self._id), {"e": "cleaned", "t": round(time.time(), 3), "s": round(seconds, 3)}
+        )
 
     def live(self) -> int:
         """Make the node ready, run trials, and end. The exit code tells the truth."""
-        self._journal = JournalWriter(
-            self._paths.journal_of(self._id), self._header(), self._paths.reserve_of(self._id)
-        )
+        header = self._header()
+        self._journal = JournalWriter(self._paths.journal_of(self._id), header, self._paths.reserve_of(self._id))
+        if self._job is not None:
+            name, project = self._config.name, self._config.project_dir
+            self._log = JobLog(name, self._paths.folder, project, self._id, self._job)
         if self._job is not None and Claimer(self._paths, self._id).nothing_left():
             return self._leave("nothing left", EXIT_DONE)  # a unit that a chain did not need
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
         try:
             ready = self._make_ready()
+            self._tell_ready(header["code"], ready.times)
         except NotReady as problem:
             # Nothing was taken: the trials are left to nodes that can execute them.
             print(f"windlass agent: {problem}", file=sys.stderr)
@@ -143,6 +155,12 @@ class Agent:
                 ready.close()
                 raise
         return ready
+
+    def _tell_ready(self, code: Dict[str, Any], times: Dict[str, float]) -> None:
+        rounded = {name: round(seconds, 3) for name, seconds in times.items()}
+        self._journal.add({"e": "ready", "t": round(time.time(), 3), "in_s": rounded})
+        if self._log is not None:
+            self._log.stage_in(code, times)
 
     def _header(self) -> Dict[str, Any]:
         header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
@@ -186,6 +204,7 @@ class Agent:
         )
         if ready.companions is not None:
             runner.join(ready.companions)
+        runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
         kind = Loop if config.measure is None else SurveyLoop
         loop = kind(
             self._id,

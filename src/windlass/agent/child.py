@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from windlass.agent.config import Slot
@@ -49,8 +50,9 @@ class Attempt:
 
     __slots__ = (
         "attempt", "before_s", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge",
-        "kill_at", "launched", "left_processes", "note", "pid", "rss_mb", "slot", "stage", "started", "started_wall",
-        "status", "streams", "trial", "variables", "warm", "warned", "word", "workdir",
+        "kill_at", "launched", "left_processes", "note", "out_began", "out_s", "pid", "rss_mb", "slot", "stage",
+        "stage_began", "stage_s", "started", "started_wall", "status", "streams", "trial", "variables", "warm", "warned",
+        "word", "workdir",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -62,6 +64,10 @@ class Attempt:
         self.started = now
         self.started_wall = wall
         self.ended = now
+        self.stage_began = now
+        self.stage_s: List[float] = []  # how long each stage took that has ended
+        self.out_began: Optional[float] = None  # when its outputs began to be copied
+        self.out_s: Optional[float] = None  # how long that took; None without outputs
         self.deadline: Optional[float] = None  # when the time limit strikes
         self.kill_at: Optional[float] = None  # when a polite request turns into SIGKILL
         self.cause: Optional[Cause] = None  # set when it is us who end it
@@ -83,6 +89,19 @@ class Attempt:
         self.workdir = ""  # a folder of its own; "" is the agent's
         self.left_processes = False  # processes of its group outlived it
         self.before_s = 0.0  # that the turns took which led there
+
+    def begin_stage(self) -> None:
+        self.stage_began = time.monotonic()
+
+    def end_stage(self) -> None:
+        self.ended = time.monotonic()
+        self.stage_s = [*self.stage_s[: self.stage], self.ended - self.stage_began]
+
+    def begin_out(self) -> None:
+        self.out_began = self.out_began or time.monotonic()
+
+    def end_out(self) -> None:
+        self.out_s = time.monotonic() - (self.out_began or time.monotonic())
 
     def send(self, number: int) -> None:
         """Signal the whole process group; it is no error if it is gone."""

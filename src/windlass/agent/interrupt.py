@@ -104,3 +104,10 @@ def write_notice(path: str, until: str) -> None:
 def wall_of(moment: float) -> float:
     """A moment of the monotonic clock as Unix time."""
     return time.time() + moment - time.monotonic()
+
+
+def next_look(kill_at: Optional[float], deadline: Optional[float], tell_at: float) -> float:
+    """When an attempt under way has to be looked at again."""
+    if kill_at is not None:
+        return kill_at
+    return tell_at if deadline is None else min(deadline, tell_at)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional
 
 from windlass.agent.child import Attempt
 from windlass.agent.claim import Claimer, TrialQueue
-from windlass.agent.ends import EXIT_DONE, EXIT_FAILED, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Mode
+from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Mode
 from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
 from windlass.agent.metrics import MessageReader
@@ -102,9 +102,7 @@ class Loop:
             raise
         finally:
             self._take_down()
-        if self._exit:
-            return self._exit
-        return EXIT_FAILED if self._runner.failed else EXIT_DONE
+        return self._exit or self._runner.tally.exit_code(self._runner.failed)
 
     def _share(self) -> None:
         """Have the devices shared as the plan says. Nothing has begun yet."""
@@ -131,6 +129,7 @@ class Loop:
             print(f"windlass agent: some output could not be kept: {error}", file=sys.stderr)
         if self.rehearsal is not None:
             self.rehearsal.close()
+        self._runner.tally.close(self._reason)
         self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason})
         try:
             self._journal.flush_reserve()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Callable, Dict, Optional
+import time
+from contextlib import contextmanager
+from typing import Callable, Dict, Iterator, Optional
 
 from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig
@@ -22,6 +24,7 @@ class Ready:
         self.store = store
         self.env = env
         self.folders = folders  # where each trial has a working folder of its own
+        self.times: Dict[str, float] = {}  # how long each step of stage-in took, in order
         self.companions: Optional[Companions] = None  # on the other nodes of the job
 
     def close(self) -> None:
@@ -36,18 +39,32 @@ def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], 
     `folders_at` is where the first node of the job has the working folders of its trials.
     """
     store = NodeStore(store_root(config, scratch), say)
+    times: Dict[str, float] = {}
     try:
-        stage_code(config, store, scratch.path, stays=bool(scratch.made))
+        with _timed("code", times, config.code is not None):
+            stage_code(config, store, scratch.path, stays=bool(scratch.made))
         if config.data:
-            stage_data(config, store, scratch.path)
-        env = activate(config, dict(os.environ), store, say)
+            with _timed("data", times):
+                stage_data(config, store, scratch.path)
+        with _timed("environment", times, config.environment is not None):
+            env = activate(config, dict(os.environ), store, say)
         if not os.path.isdir(config.workdir):
             raise NotReady(f"there is no folder {config.workdir} on {os.uname().nodename}")
         folders = make_trial_folders(config, store, scratch.path, stays=bool(scratch.made), at=folders_at)
     except NotReady:
         store.close()
         raise
-    return Ready(store, env, folders)
+    ready = Ready(store, env, folders)
+    ready.times = times
+    return ready
+
+
+@contextmanager
+def _timed(name: str, times: Dict[str, float], counts: bool = True) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    if counts:
+        times[name] = time.monotonic() - began
 
 
 def store_root(config: AgentConfig, scratch: LocalScratch) -> str:

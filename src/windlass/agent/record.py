@@ -28,6 +28,9 @@ def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
         more["step"] = attempt.book.step
     if len(attempt.trial.stages) > 1:
         more["stage"] = attempt.trial.stages[attempt.stage][0]
+        more["stage_s"] = [round(seconds, 3) for seconds in attempt.stage_s]
+    if attempt.out_s is not None:
+        more["out_s"] = round(attempt.out_s, 3)
     if attempt.checkpoint:
         more["from"] = attempt.checkpoint
     use: Dict[str, Any] = attempt.gauge.to_json(attempt) if attempt.gauge is not None else {}

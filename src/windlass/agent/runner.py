@@ -24,7 +24,7 @@ from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig, Slot
 from windlass.agent.fill import fill_text, has_placeholder
 from windlass.agent.gauge import Gauges
-from windlass.agent.interrupt import Limits, Notice, wall_of
+from windlass.agent.interrupt import Limits, Notice, next_look, wall_of
 from windlass.agent.listen import Listener
 from windlass.agent.metrics import Message, MessageReader, MetricsFile
 from windlass.agent.nan_files import NanFiles
@@ -33,6 +33,7 @@ from windlass.agent.pipes import Pipes
 from windlass.agent.record import render_end
 from windlass.agent.sharing import Sharing
 from windlass.agent.steps import signal_steps
+from windlass.agent.tally import Tally
 from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
@@ -95,6 +96,7 @@ class Runner:
         self.workplace = workplace  # None: trials are executed in the project itself
         self.no_folder = ""  # why a trial could not be given a working folder
         self._count = 0
+        self.tally = Tally()
         self.finished = 0
         self.failed = 0
         self.handed_back: Set[int] = set()  # trials that were interrupted: anybody's again once this agent ends
@@ -128,6 +130,7 @@ class Runner:
         self.free.remove(slot)
         attempt = Attempt(trial, self._count, slot, time.monotonic(), time.time())
         self._count += 1
+        self.tally.begun(trial.number)
         self.attempts[attempt.attempt] = attempt
         self.sharing.begin(attempt)
         self._turns.kills.begin(attempt.attempt, attempt.started)
@@ -202,6 +205,7 @@ class Runner:
         return False
 
     def _launch_stage(self, attempt: Attempt) -> None:
+        attempt.begin_stage()
         words = attempt.trial.stages[attempt.stage][1]
         if self._checkpoints.configured:
             words = self._checkpoints.fill_in(attempt.trial, attempt.stage, words, attempt.checkpoint)
@@ -326,7 +330,7 @@ class Runner:
             if now >= kill_at:
                 del self._leftovers[group]
                 kill_group(group, signal.SIGKILL)
-        times = [_next_look(attempt.kill_at, attempt.deadline, self._tell_at) for attempt in self._timed]
+        times = [next_look(attempt.kill_at, attempt.deadline, self._tell_at) for attempt in self._timed]
         return min((*times, *self._leftovers.values()), default=None)
 
     def child_ended(self, pid: int, status: int, rss_kb: float, cpu_s: float) -> bool:
@@ -389,7 +393,7 @@ class Runner:
 
     def _stage_ended(self, attempt: Attempt) -> None:
         """Go on with the next stage, or free the slot. The books are done later, when the slot is busy again."""
-        attempt.ended = time.monotonic()
+        attempt.end_stage()
         last = attempt.stage + 1 == len(attempt.trial.stages)
         if attempt.status == 0 and attempt.cause is None and not attempt.warned and not last:
             self._close_stage(attempt)
@@ -434,6 +438,7 @@ class Runner:
         for stream in attempt.streams.values():
             stream.finish(time.time())
         self._journal.add_line(render_end(attempt, cause, code, number))
+        self.tally.ended(attempt, cause, code, number)
         attempt.cause = cause
         self._timed.discard(attempt)
         del self.attempts[attempt.attempt]
@@ -492,9 +497,3 @@ class Runner:
         self.curves.flush()
         self.output.close()
         self.curves.close()
-
-
-def _next_look(kill_at: Optional[float], deadline: Optional[float], tell_at: float) -> float:
-    if kill_at is not None:
-        return kill_at
-    return tell_at if deadline is None else min(deadline, tell_at)

@@ -47,6 +47,7 @@ class Workplace:
 
     def is_cleared(self, attempt: Attempt) -> bool:
         """Whether what the attempt wrote is safe, and its folder as it was before. False: ask again."""
+        attempt.begin_out()
         slot = attempt.slot.number
         where = (attempt.attempt, attempt.trial, attempt.variables)
         if not self._keeper.safe(*where, lambda: self._folders.place_of(slot)):
@@ -60,6 +61,7 @@ class Workplace:
         else:
             # What a trial left running may still write to its folder: the next trial gets another.
             self._folders.clear(slot, discard=attempt.left_processes)
+        attempt.end_out()
         return True
 
     @property

@@ -74,7 +74,8 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     lines = [f"trial {number}  {trial['id']}{rung}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
     by_hand = render_by_hand(paths, number, started_from(stories))
     lines += ["  to execute it by hand:", *("    " + line for line in by_hand)]
-    lines += ["  " + line for line in render_attempts(stories, alive)]
+    stages = [name for name, _ in trial["stages"]]
+    lines += ["  " + line for line in render_attempts(stories, stages, alive)]
     lines += [f"  note: {note.text}" for note in view.notes if note.number == number]
     lines.append(f"  {verdict}")
     if view.jobs is not None and rs.contains(register.todo, number) and not any(alive.values()):
@@ -90,7 +91,15 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
         "id": trial["id"],
         "settings": trial["settings"],
         "attempts": [
-            {"agent": s.agent, "host": s.host, "start": s.start, "end": s.end, "code": s.code, "job": s.job}
+            {
+                "agent": s.agent,
+                "host": s.host,
+                "start": s.start,
+                "end": s.end,
+                "code": s.code,
+                "job": s.job,
+                "times": s.times(stages),
+            }
             for s in stories
         ],
         "by_hand": by_hand,

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import click
 
+from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
 from windlass.cli.options import find_study, folder_option
+from windlass.collect.choose import choose_trials, parse_states, parse_where
 from windlass.collect.facts import PlannedFacts, read_facts
 from windlass.collect.groups import group_rows
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import read_register
+from windlass.collect.output import OutputReader, last_lines
+from windlass.collect.ran import place_columns
 from windlass.collect.results import Row, best_rows, result_rows
 from windlass.errors import input_error
 from windlass.model import Metric
 from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
 from windlass.view.results import FORMATS, render_card, write_results
+from windlass.view.story import render_failure
 from windlass.view.table import terminal_width, wants_color
+
+_LAST_LINES_SHOWN = 100  # of trials that failed: beyond that a list is read by a program
 
 
 @click.command()
@@ -36,6 +44,11 @@ from windlass.view.table import terminal_width, wants_color
     show_default=True,
     help="Which value of a trial.",
 )
+@click.option(
+    "--state", "states", metavar="NAMES", help="Only trials in these states or with these causes: failed,killed."
+)
+@click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only trials with this value; may be repeated.")
+@click.option("--failed", is_flag=True, help="What failed: parameters, cause, job, node, and where its output is.")
 @click.option("--usage", is_flag=True, help="Also what each trial used: memory, GPU memory, cores.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -49,6 +62,9 @@ def command(
     limit: int,
     metric_name: str | None,
     stat: str,
+    states: str | None,
+    where: tuple[str, ...],
+    failed: bool,
     usage: bool,
     kind: str,
     as_json: bool,
@@ -63,23 +79,50 @@ def command(
     included: Ranges = [(0, register.count)] if everything else register.current
     index = StudyIndex(paths)
     index.refresh()
+    if failed and (best or by is not None or states is not None):
+        raise input_error("--failed lists trials; it does not go with --best, --by or --state", "leave the other out")
+    states = "failed" if failed else states
+    if states is not None or where:
+        wanted = None if states is None else parse_states(states)
+        included = choose_trials(paths, index, included, wanted, parse_where(where))
+    kind = "json" if as_json else kind
     metric = _metric(metric_name, facts)
     if best:
         rows: Iterable[Row] = best_rows(
             paths, index, included, _needed(metric), stat=stat, limit=limit, seed_name=facts.seed_name
         )
     elif by is not None:
-        if kind == "table" and not as_json and metric is not None:
+        if kind == "table" and metric is not None:
             click.echo(f"{metric.name} ({metric.goal}), the {stat} value of each trial", err=True)
         rows = _groups(paths, index, included, _needed(metric), by, stat, facts.seed_name)
     else:
-        rows = result_rows(paths, index, included, metric, facts.seed_name, usage)
-    kind = "json" if as_json else kind
-    if best and kind == "table" and output is None and limit == 1:
+        with_code = kind != "table" or failed
+        rows = result_rows(paths, index, included, metric, facts.seed_name, usage, with_code, failed)
+    if failed and kind == "table" and output is None:
+        print("\n".join(_failures(paths, index, included)) or "no trial has failed")
+    elif best and kind == "table" and output is None and limit == 1:
         print(render_card(next(iter(rows), {})))
     else:
         _write(rows, kind, output)
     index.close()
+
+
+def _failures(paths: StudyPaths, index: StudyIndex, included: Ranges) -> Iterator[str]:
+    trials = TrialFile(paths)
+    agents = {agent.id: agent for agent in index.agents()}
+    shown = 0
+    try:
+        for record in index.records(rs.numbers(included)):
+            place = place_columns(paths, record, agents)
+            code = agents[record.agent].code if record.agent in agents else None
+            last = ""
+            if record.agent and shown < _LAST_LINES_SHOWN:
+                tail = last_lines(OutputReader(paths, record.agent).read(record.number, record.attempt), 1)
+                last = tail.decode("utf-8", "replace").strip()
+            shown += 1
+            yield from render_failure(trials.read(record.number), record, place, code, last)
+    finally:
+        trials.close()
 
 
 def _groups(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.journal.read import journal_files, read_header, writer_of
@@ -20,6 +20,17 @@ class AttemptStory:
     end: dict[str, Any] | None  # the journal's own words; None while it runs, or when its agent was killed
     code: dict[str, Any] | None = None  # what it was executed with; None where that was not recorded
     job: dict[str, Any] | None = None  # the job of Slurm's that it ran in
+    stage_in: dict[str, float] = field(default_factory=dict)  # steps of its agent's stage-in, in seconds
+    clean_up_s: float | None = None  # that its agent took for it in the end
+
+    def times(self, stages: Sequence[str]) -> list[tuple[str, float]]:
+        """What came in which order, in seconds: stage-in, each of these stages, stage-out, clean-up."""
+        found = [(f"stage-in of {name}", seconds) for name, seconds in self.stage_in.items()]
+        end = self.end or {}
+        spent = end.get("stage_s") or ([end["dur"]] if len(stages) == 1 and "dur" in end else [])
+        found += [(name, seconds) for name, seconds in zip(stages, spent, strict=False)]
+        found += [("stage-out", end["out_s"])] if end.get("out_s") is not None else []
+        return [*found, ("clean-up", self.clean_up_s)] if self.clean_up_s is not None else found
 
 
 def started_from(stories: Sequence[AttemptStory]) -> str:
@@ -34,19 +45,42 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
     for path in journal_files(paths.journal):
         starts: dict[int, dict[str, Any]] = {}
         ends: dict[int, dict[str, Any]] = {}
-        with open(path, "rb") as file:
-            for line in file:
-                if not any(mark in line for mark in marks) or not line.endswith(b"\n"):
-                    continue
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    continue
-                if event.get("i") == number and event.get("e") in ("start", "end"):
-                    (starts if event["e"] == "start" else ends)[event["n"]] = event
+        agent: dict[str, dict[str, Any]] = {}
+        for event in _events(path, marks):
+            kind = event.get("e")
+            if kind in ("ready", "cleaned"):
+                agent[kind] = event
+            elif event.get("i") == number and kind in ("start", "end"):
+                (starts if kind == "start" else ends)[event["n"]] = event
         header = (read_header(path) or {}) if starts else {}
         for attempt, start in starts.items():
-            host = str(header.get("host", ""))
-            code, job = header.get("code"), header.get("job")
-            stories.append(AttemptStory(writer_of(path), host, attempt, start["t"], ends.get(attempt), code, job))
+            end = ends.get(attempt)
+            stories.append(
+                AttemptStory(
+                    agent=writer_of(path),
+                    host=str(header.get("host", "")),
+                    attempt=attempt,
+                    start=start["t"],
+                    end=end,
+                    code=header.get("code"),
+                    job=header.get("job"),
+                    stage_in=dict((agent.get("ready") or {}).get("in_s") or {}),
+                    clean_up_s=(agent.get("cleaned") or {}).get("s"),
+                )
+            )
     return sorted(stories, key=lambda story: story.start)
+
+
+def _events(path: str, marks: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+    """The events of a journal that hold one of the marks, and those that tell of the agent's own work."""
+    with open(path, "rb") as file:
+        for line in file:
+            of_agent = line.startswith((b'{"e":"ready"', b'{"e":"cleaned"'))
+            if not line.endswith(b"\n") or not (of_agent or any(mark in line for mark in marks)):
+                continue
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                yield event

@@ -121,7 +121,11 @@ def _data(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 def _read_trial(paths: StudyPaths, number: int) -> Trial:
     file = TrialFile(paths)
     try:
-        return Trial(number, file.read_bytes(number, number + 1).rstrip(b"\n"))
+        fields = file.read(number)
+        settings = fields.pop("settings")
+        # As `Trial` wants it: compact, and settings last.
+        line = json.dumps({**fields, "settings": settings}, separators=(",", ":"), ensure_ascii=False)
+        return Trial(number, line.encode("utf-8", "surrogatepass"))
     finally:
         file.close()
 

@@ -21,8 +21,9 @@ from windlass.collect.groups import (
 )
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import find_lost, read_register
+from windlass.collect.ran import code_columns, place_columns
 from windlass.collect.usage import cores_of, memory_mb_of, used
-from windlass.journal.fold import TrialRecord
+from windlass.journal.fold import AgentRecord, TrialRecord
 from windlass.model import Metric, Range
 from windlass.paths import StudyPaths
 from windlass.states import Cause, State
@@ -38,8 +39,9 @@ class ResultRows:
     """One row a trial, in order of their numbers. Starts over when iterated again; never all in memory.
 
     Keys are, in order: id, number, the parameters, the seed, state, cause, attempts, duration_s, exit_code (None
-    where a signal ended it), then for each metric its last value under its own name, `.min` and `.max`. A parameter
-    whose name is one of ours stands under ``param.NAME``, a metric whose name is a parameter's under ``metric.NAME``.
+    where a signal ended it), then for each metric its last value under its own name, `.min` and `.max`, then what
+    was asked for besides. A parameter whose name is one of ours stands under ``param.NAME``, a metric whose name is a
+    parameter's under ``metric.NAME``.
     """
 
     paths: StudyPaths
@@ -49,24 +51,34 @@ class ResultRows:
     seed_name: str = "seed"
     lost: frozenset[int] = frozenset()  # said to run, by agents that are no more
     with_usage: bool = False  # also what each trial used
+    with_code: bool = False  # also with which code it ran
+    with_place: bool = False  # also where it ran, and where its output is
 
     def __iter__(self) -> Iterator[Row]:
         trials = TrialFile(self.paths)
+        more = self.with_code or self.with_place
+        agents = {agent.id: agent for agent in self.index.agents()} if more else {}
         try:
             for first, stop in normalise(self.included):
                 for begin in range(first, stop, _CHUNK):
-                    yield from self._chunk(trials, begin, min(begin + _CHUNK, stop))
+                    yield from self._chunk(trials, begin, min(begin + _CHUNK, stop), agents)
         finally:
             trials.close()
 
-    def _chunk(self, trials: TrialFile, begin: int, end: int) -> Iterator[Row]:
+    def _chunk(self, trials: TrialFile, begin: int, end: int, agents: Mapping[str, AgentRecord]) -> Iterator[Row]:
         records = {record.number: record for record in self.index.records(range(begin, end))}
         for number, trial in trials.iterate(begin, end):
             record = records.get(number)
             if record is not None and number in self.lost:
                 record = replace(record, state=State.INTERRUPTED, cause=Cause.LOST.value)
             row = trial_row(number, trial, record, self.metric, self.seed_name)
-            yield {**row, **usage_columns(record)} if self.with_usage else row
+            if self.with_usage:
+                row.update(usage_columns(record))
+            if self.with_code:
+                row.update(code_columns(record, agents))
+            if self.with_place:
+                row.update(place_columns(self.paths, record, agents))
+            yield row
 
 
 def result_rows(
@@ -76,9 +88,12 @@ def result_rows(
     metric: Metric | None = None,
     seed_name: str = "seed",
     with_usage: bool = False,
+    with_code: bool = False,
+    with_place: bool = False,
 ) -> ResultRows:
     """The rows of the included trials."""
-    return ResultRows(paths, index, included, metric, seed_name, find_lost(paths, index), with_usage)
+    lost = find_lost(paths, index)
+    return ResultRows(paths, index, included, metric, seed_name, lost, with_usage, with_code, with_place)
 
 
 def read_failed(paths: StudyPaths, limit: int) -> list[tuple[Mapping[str, Any], TrialRecord]]:

@@ -31,6 +31,7 @@ class TrialFacts:
 
     number: int
     id: str
+    stages: tuple[str, ...]
     by_hand: tuple[str, ...]  # lines for a shell
     settings: dict[str, Any]
     attempts: tuple[AttemptStory, ...]
@@ -115,6 +116,7 @@ def _trial_facts(paths: StudyPaths, number: int) -> TrialFacts:
     return TrialFacts(
         number=number,
         id=trial["id"],
+        stages=tuple(name for name, _ in trial["stages"]),
         by_hand=tuple(render_by_hand(paths, number, started_from(attempts))),
         settings=trial["settings"],
         attempts=tuple(attempts),

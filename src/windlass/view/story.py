@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.collect.attempts import AttemptStory
+from windlass.collect.ran import job_name
 from windlass.journal.code import render_code
 from windlass.journal.fold import TrialRecord
 from windlass.view.progress import render_duration
@@ -47,14 +48,42 @@ def render_failed(failed: Sequence[tuple[Mapping[str, Any], TrialRecord]]) -> li
     return lines
 
 
-def render_attempts(stories: Sequence[AttemptStory], alive: Mapping[str, bool]) -> list[str]:
-    """A line an attempt, in the order they began."""
+def render_failure(
+    trial: Mapping[str, Any],
+    record: TrialRecord,
+    place: Mapping[str, Any],
+    code: Mapping[str, Any] | None,
+    last_line: str,
+) -> list[str]:
+    """A trial that failed: its parameters, why, where, and where its output is. `place` is from collect/ran.py."""
+    settings = ", ".join(f"{name}={value}" for name, value in trial["settings"].items())
+    how = _how(record.cause, record.exit_code, record.signal, record.stage)
+    if record.duration_s is not None:
+        how += f" after {render_duration(record.duration_s)}"
+    how += f", attempt {record.attempts}" if record.attempts > 1 else ""
+    job = f"job {place['ran.job']} on {place['ran.node']}" if place.get("ran.job") else f"on {place.get('ran.node')}"
+    lines = [f"trial {record.number}  {trial['id']}  {settings}", f"  {how}"]
+    lines += [f"  {record.note}"] if record.note else []
+    lines += [f"  last line: {last_line}"] if last_line else []
+    lines.append(f"  {job}" + (f", code: {render_code(code)}" if code else ""))
+    lines.append(f"  output: `windlass logs {record.number}`, in {place.get('ran.output')}")
+    return [*lines, f"  log of the job: {place['ran.job_log']}"] if place.get("ran.job_log") else lines
+
+
+def render_attempts(stories: Sequence[AttemptStory], stages: Sequence[str], alive: Mapping[str, bool]) -> list[str]:
+    """A few lines for each attempt, in the order they began. `stages` are the names of the trial's stages."""
     lines = []
     for count, story in enumerate(stories, 1):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(story.start))
-        lines.append(f"attempt {count}  {when}  on {story.host or 'an unknown machine'}  {_ending(story, alive)}")
+        job = job_name(story.job or {})
+        where = (story.job or {}).get("node") or story.host or "an unknown machine"
+        where += f", job {job}" if job else ""
+        lines.append(f"attempt {count}  {when}  on {where}  {_ending(story, alive)}")
         if story.code:
             lines.append(f"  code: {render_code(story.code)}")
+        times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in story.times(stages))
+        if times:
+            lines.append(f"  times: {times}")
     return lines
 
 

@@ -19,7 +19,10 @@ def render_ticket(ticket: Ticket, support: Sequence[str] = ()) -> str:
     parts = [
         ("What happened", _what(ticket)),
         ("Where and when", _where(ticket.job)),
-        ("What was tried", [] if ticket.trial is None else render_attempts(ticket.trial.attempts, {})),
+        (
+            "What was tried",
+            [] if ticket.trial is None else render_attempts(ticket.trial.attempts, ticket.trial.stages, {}),
+        ),
         ("Traceback", ticket.trial.traceback.splitlines() if ticket.trial is not None else []),
         ("Its last lines", ticket.trial.output.splitlines() if ticket.trial is not None else []),
         (f"Slurm's log ({ticket.log_file})", ticket.log.splitlines()),

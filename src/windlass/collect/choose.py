@@ -1,0 +1,108 @@
+"""Chooses trials of a study by state, cause and parameters."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from windlass.claims import ranges as rs
+from windlass.claims.ranges import Ranges
+from windlass.collect.index import StudyIndex
+from windlass.collect.look import find_lost
+from windlass.errors import input_error
+from windlass.paths import StudyPaths
+from windlass.states import Cause, State
+from windlass.trialfile import TrialFile
+
+_CHUNK = 2000
+
+
+def parse_states(text: str) -> frozenset[str]:
+    """States and causes from a list such as ``failed,killed``. Raises InputError for what is neither."""
+    known = {str(item.value) for item in (*State, *Cause)}
+    wanted = frozenset(part.strip() for part in text.split(",") if part.strip())
+    for name in sorted(wanted - known):
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"states: {', '.join(state.value for state in State)}"
+        raise input_error(f"--state: {name!r} is neither a state nor a cause", hint)
+    return wanted
+
+
+def parse_where(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Parameters with the values that are wanted, from texts such as ``lr=0.1``. Of one name any value will do."""
+    wanted: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise input_error(f"--where {text!r} is not NAME=VALUE", "--where lr=0.1")
+        wanted[name.strip()] = (*wanted.get(name.strip(), ()), value)
+    return wanted
+
+
+def choose_trials(
+    paths: StudyPaths,
+    index: StudyIndex,
+    included: Ranges,
+    states: Collection[str] | None,
+    where: Mapping[str, Sequence[str]],
+) -> Ranges:
+    """Those of the included trials that are in one of the states, or ended for one of the causes, and have the values.
+
+    Raises InputError where no trial has a parameter that `where` names.
+    """
+    lost = find_lost(paths, index) if states is not None else frozenset()
+    chosen: list[int] = []
+    names: set[str] = set()
+    trials = TrialFile(paths)
+    try:
+        for first, stop in rs.normalise(included):
+            for begin in range(first, stop, _CHUNK):
+                end = min(begin + _CHUNK, stop)
+                fates = {} if states is None else _fates(index, begin, end, lost)
+                for number, trial in trials.iterate(begin, end):
+                    names.update(trial["settings"])
+                    fate = fates.get(number, {State.WAITING.value})
+                    if (states is None or fate & set(states)) and _matches(trial, where):
+                        chosen.append(number)
+    finally:
+        trials.close()
+    for name in where:
+        if names and name not in names:
+            raise input_error(f"--where: no trial has a parameter {name}", f"there are: {', '.join(sorted(names))}")
+    return rs.from_numbers(chosen)
+
+
+def _fates(index: StudyIndex, begin: int, end: int, lost: Collection[int]) -> dict[int, set[str]]:
+    """State and cause of each trial of which something is known."""
+    found = {}
+    for record in index.records(range(begin, end)):
+        if record.number in lost:
+            found[record.number] = {State.INTERRUPTED.value, Cause.LOST.value}
+        else:
+            found[record.number] = {record.state.value, *([record.cause] if record.cause else [])}
+    return found
+
+
+def _matches(trial: Mapping[str, Any], where: Mapping[str, Sequence[str]]) -> bool:
+    settings = trial["settings"]
+    return all(
+        name in settings and any(_equals(settings[name], text) for text in texts) for name, texts in where.items()
+    )
+
+
+def _equals(value: Any, text: str) -> bool:
+    """Whether a text stands for a value: numbers by size, so that 1e-3 is 0.001; all else as it is shown."""
+    if isinstance(value, str):
+        return value == text
+    if isinstance(value, bool) or value is None:
+        return text.lower() in (str(value).lower(), json.dumps(value))
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        try:
+            parsed = float(text)
+        except ValueError:
+            return False
+    return type(parsed) is not bool and bool(parsed == value)

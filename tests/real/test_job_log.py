@@ -1,0 +1,66 @@
+"""What a job tells of itself: its own log, its exit code, and what `explain` and `results` say of its trials."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from scripts.slurm import Cluster
+
+from tests.conftest import Project
+from tests.real.study import wait_until_idle
+from tests.test_code import git
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_log_and_the_exit_code_of_a_job_with_one_trial(cluster_project: Project, slurm: Cluster) -> None:
+    project = cluster_project
+    git(project.folder, "init", "-q", "-b", "main")
+    project.write(".gitignore", "config\ncache\ndatasets\n")
+    project.write("datasets/one/a.txt", "data")
+    project.write(
+        "study.yaml",
+        "name: single\nstages:\n  prepare: sh -c 'echo prepared'\n  train: sh -c 'echo kept > kept-{n}.txt; exit {n}'\n"
+        "  after: 'true'\nparameters: {n: [7]}\ndata: [datasets/one]\noutputs: ['kept-*.txt']\n"
+        "needs: {time: 10m, memory: 200MB}\n",
+    )
+    git(project.folder, "add", "-A")
+    git(project.folder, "commit", "-qm", "first")
+    commit = git(project.folder, "rev-parse", "HEAD")
+    (job,) = project.json("run", "--json")["jobs"]
+    wait_until_idle(slurm)
+    assert "ExitCode=7:0" in slurm.run("scontrol", "show", "job", str(job))
+    log = (project.folder / f".windlass/hpc_outputs/single_{job}_0.out").read_text()
+    expected = ["study single in ", f"job {job}_0", "`windlass logs TRIAL --study single`", f"code: commit {commit[:10]}",
+                "stage-in: code", "data", "trial 0 (", "failed (exit code 7): prepare", "train", "stage-out",
+                "attempts: 1 failed; the agent ends: nothing left", "clean-up: "]  # fmt: skip
+    assert re.search(".*".join(map(re.escape, expected)), log, re.DOTALL), log
+    assert "after" not in log and "prepared" not in log
+    (attempt,) = project.json("explain", "0", "--json")["attempts"]
+    names = [name for name, _ in attempt["times"]]
+    assert names == ["stage-in of code", "stage-in of data", "prepare", "train", "stage-out", "clean-up"]
+    text = project.run("explain", "0").stdout
+    assert f", job {job}_0  failed (exit code 7) in stage train" in text and "times: stage-in of code " in text
+    assert f"code: commit {commit[:10]}\n" in project.run("ticket", "0").stdout
+    (row,) = project.json("results", "--json", "--failed")
+    assert (row["code.commit"], row["code.uncommitted"]) == (commit, False)
+    assert row["ran.job"] == f"{job}_0" and row["ran.node"].startswith("node")
+    assert row["ran.job_log"].endswith(f"single_{job}_0.out")
+    text = project.run("results", "--failed").stdout
+    for piece in (
+        "n=7",
+        "failed (exit code 7) in stage train",
+        f"job {job}_0 on node",
+        "windlass logs 0",
+        row["ran.output"],
+    ):
+        assert piece in text
+
+
+def test_a_job_whose_only_trial_is_killed(cluster_project: Project, slurm: Cluster) -> None:
+    project = cluster_project
+    project.write("study.yaml", "command: sh -c 'kill -9 $$'\nneeds: {time: 10m, memory: 200MB}\n")
+    (job,) = project.json("run", "--json")["jobs"]
+    wait_until_idle(slurm)
+    assert "ExitCode=137:0" in slurm.run("scontrol", "show", "job", str(job))
