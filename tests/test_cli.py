@@ -329,5 +329,5 @@ def test_a_study_that_cannot_be_written_to(
 )
 def test_memory_of_an_attempt_is_not_its_agents(figures: dict[str, Any], said: str) -> None:
     end = {"cause": "done", "code": 0, "dur": 2.0, **figures}
-    (line,) = render_attempts([AttemptStory("agent", "host", 1, 0.0, end)], {})
+    line, *_ = render_attempts([AttemptStory("agent", "host", 1, 0.0, end)], ["main"], {})
     assert line.endswith(said)
