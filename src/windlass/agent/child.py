@@ -51,8 +51,8 @@ class Attempt:
     __slots__ = (
         "attempt", "before_s", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge",
         "kill_at", "launched", "left_processes", "note", "out_began", "out_s", "pid", "rss_mb", "slot", "stage",
-        "stage_began", "stage_s", "started", "started_wall", "status", "streams", "trial", "variables", "warm", "warned",
-        "word", "workdir",
+        "stage_began", "stage_s", "started", "started_wall", "status", "streams", "trial", "variables", "warm",
+        "warned", "word", "workdir",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
