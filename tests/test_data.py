@@ -18,10 +18,14 @@ from tests.test_store import check_tree
 from windlass.agent import unpack
 from windlass.agent.store import NodeStore, NotReady
 from windlass.bundle import pack
-from windlass.bundle.data import find_small_files, pack_items
+from windlass.bundle.data import pack_items
 from windlass.bundle.pack import scan_folder
+from windlass.bundle.small_files import find_small_files
 from windlass.errors import InputError
-from windlass.model import Data, Space, Stage, Study
+from windlass.model import Data, Plan, Space, Stage, Study
+from windlass.plan.settings import resolve_settings
+from windlass.plan.slurm import plan_slurm
+from windlass.site.cluster import Cluster
 
 
 def make_set(folder: Path, files: int = 20, text: str = "some words ") -> Path:
@@ -434,30 +438,44 @@ def test_packing_ahead_of_time(project: Project) -> None:
     assert "names no data" in project.run("data", "pack", code=2).stderr
 
 
-def make_words(project: Path, *words: str) -> Study:
-    return Study("s", (Stage("main", words),), Space(), workdir=str(project), project_dir=str(project))
+def plan_words(project: Path, *words: str, small_files: Any = None, **more: Any) -> Plan:
+    study = Study("s", (Stage("main", words),), Space(), str(project), str(project), **more)
+    settings = resolve_settings({"small_files": small_files}, {}, {}, "")
+    return plan_slurm(study, 1, settings, Cluster("c"), str(project / "f/s"))
 
 
-def test_many_small_files_are_warned_about(tmp_path: Path) -> None:
+def test_many_small_files_are_refused(tmp_path: Path) -> None:
+    project = tmp_path / "project"
     for number in range(1001):
-        path = tmp_path / f"sets/many/{number % 7}/{number}"
+        path = project / f"sets/many/{number % 7}/{number}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    make_set(tmp_path / "sets/few")
-    warnings = find_small_files(make_words(tmp_path, "python", "train.py", "--data=sets/many", "sets/few", "{x}"))
-    assert len(warnings) == 1 and "data: [sets/many]" in warnings[0] and "$SLURM_TMPDIR/sets/many" in warnings[0]
-    study = make_words(tmp_path, "python", str(tmp_path / "sets/many"))
-    assert len(find_small_files(study)) == 1
-    named = Study("s", study.stages, Space(), str(tmp_path), str(tmp_path), data=(Data("sets/many"),))
-    assert find_small_files(named) == []
+    make_set(project / "sets/few")
+    words = ("python", "train.py", "--data=sets/many", "sets/few", "{x}", "/usr")
+    (problem,) = find_small_files(plan_words(project, *words))
+    assert "sets/many, a folder of more than 1,000 files" in problem.message
+    assert "write `data: [sets/many]`, and let the command read $SLURM_TMPDIR/sets/many" in problem.hint
+    assert "`--small-files allow`" in problem.hint
+    assert len(find_small_files(plan_words(project, str(project / "sets/many")))) == 1
+    (tmp_path / "other").mkdir()
+    (problem,) = find_small_files(plan_words(tmp_path / "other", str(project / "sets/many")))
+    assert f"`tar -cf many.tar -C {project}/sets many`" in problem.hint
+    allowed: list[dict[str, Any]] = [
+        {"data": (Data("sets/many"),)},
+        {"outputs": ("sets/many/*.json",)},
+        {"small_files": "allow"},
+        {"small_files": 1001},
+    ]
+    for more in allowed:
+        assert find_small_files(plan_words(project, *words, **more)) == []
 
 
 def test_counting_files_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deep tree of folders without files is not walked to its end."""
-    monkeypatch.setattr("windlass.bundle.data._MOST_LOOKED_AT", 5)
+    monkeypatch.setattr("windlass.bundle.small_files._MOST_LOOKED_AT", 5)
     for number in range(1200):
         (tmp_path / f"deep/{number}/inner").mkdir(parents=True)
     looked: list[str] = []
     scan = os.scandir
     monkeypatch.setattr("os.scandir", lambda path: looked.append(path) or scan(path))  # type: ignore[func-returns-value]
-    assert find_small_files(make_words(tmp_path, "deep")) == [] and len(looked) == 1
+    assert find_small_files(plan_words(tmp_path, "deep", small_files=2)) == [] and len(looked) == 1

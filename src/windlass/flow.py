@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from windlass.bundle.again import refresh_folder
-from windlass.bundle.data import find_small_files, pack_data
+from windlass.bundle.data import pack_data
 from windlass.bundle.environment import find_environment_hints, find_environment_problems
 from windlass.bundle.folder import Prepared, Turn, folder_error, prepare_folder
+from windlass.bundle.small_files import find_small_files
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
 from windlass.claims.ranges import Ranges
@@ -126,7 +127,7 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     here = fetch_here(cluster, os.environ, folders)
     problems = find_problems(plan, cluster, here)
     if cluster.live:
-        problems += find_environment_problems(plan.study)
+        problems += [*find_environment_problems(plan.study), *find_small_files(plan)]
     if problems:
         raise InputError(problems)
     if not cluster.live:
@@ -134,8 +135,7 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     assert plan.terms is not None
     away = find_nodes_away(Case(plan, plan.terms.request, cluster))
     try_request(plan.terms, StudyPaths(plan.folder), bool(away))
-    warnings = [*find_warnings(plan, cluster, here), *find_small_files(plan.study)]
-    return [*plan.warnings, *warnings, *find_environment_hints(plan.study)]
+    return [*plan.warnings, *find_warnings(plan, cluster, here), *find_environment_hints(plan.study)]
 
 
 def submit_plan(

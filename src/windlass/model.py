@@ -103,6 +103,9 @@ class Warm:
     modules: tuple[str, ...] = ()
 
 
+ANY_FILES = 10**15  # the value of `small_files: allow`
+
+
 @dataclass(frozen=True)
 class Data:
     """A folder or an archive that trials read from the node's own disk."""

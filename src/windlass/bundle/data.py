@@ -10,15 +10,12 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from windlass.bundle.pack import choose_compression, find_doubt, find_packed, pack_folder, packed_places, scan_folder
-from windlass.bundle.words import command_words
 from windlass.errors import InputError, Problem
-from windlass.model import Data, Plan, Study
+from windlass.model import Data, Plan
 from windlass.paths import STUDIES
 
 # Ending of an archive → how it is packed.
 ARCHIVES = {".tar": "tar", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd", ".tzst": "zstd"}
-_MANY_FILES = 1000
-_MOST_LOOKED_AT = 20_000  # entries of a folder, before we give up counting
 
 
 def pack_data(plan: Plan) -> list[dict[str, Any]]:
@@ -177,42 +174,3 @@ def _foreign(path: str) -> dict[str, Any]:
         "files": 0 if kind else 1,
         "foreign": kind is not None,
     }
-
-
-def find_small_files(study: Study) -> list[str]:
-    """Warnings about folders of many files that commands name and that are not under `data`."""
-    items = [os.path.normpath(data.path) for data in study.data]
-    warnings = {}
-    for word in command_words(study):
-        path = os.path.normpath(os.path.join(study.workdir, os.path.expandvars(os.path.expanduser(word))))
-        name = os.path.relpath(path, study.project_dir)
-        if name == os.curdir or path in warnings or not os.path.isdir(path):
-            continue
-        if any(name == item or name.startswith(item + os.sep) or path.endswith(os.sep + item) for item in items):
-            continue
-        if _has_many_files(path):
-            shown = name if not name.startswith(os.pardir) else os.path.basename(path)
-            warnings[path] = (
-                f"{word} has more than {_MANY_FILES:,} files: read from the shared folder they are slow for you and "
-                f"for others; with `data: [{shown}]` trials find it on the node's own disk, as $SLURM_TMPDIR/{shown}"
-            )
-    return list(warnings.values())
-
-
-def _has_many_files(path: str) -> bool:
-    files = looked = 0
-    waiting = [path]
-    while waiting and looked < _MOST_LOOKED_AT:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    looked += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        files += 1
-                    if files > _MANY_FILES:
-                        return True
-        except OSError:
-            continue
-    return False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from windlass.bundle.data import find_items, find_small_files, look_at_item
+from windlass.bundle.data import find_items, look_at_item
+from windlass.bundle.small_files import find_small_files
 from windlass.check.item import Item, failed, passed
 from windlass.errors import InputError
 from windlass.model import Plan
@@ -24,9 +25,9 @@ def check_data(plan: Plan) -> Item:
     unpacked = [row["as"] for row in rows if row["archive"] is None]
     if unpacked:
         return failed(NAME, f"not packed, or changed since: {', '.join(unpacked)}", "windlass data pack")
-    many = find_small_files(study)
+    many = find_small_files(plan)
     if many:
-        return failed(NAME, many[0], "put it under data: in the study")
+        return failed(NAME, many[0].message, many[0].hint)
     if not rows:
         return passed(NAME, "the study names none, and the command names no folder of many files")
     return passed(NAME, f"packed: {', '.join(str(row['as']) for row in rows)}")

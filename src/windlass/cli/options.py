@@ -69,6 +69,9 @@ def setting_options() -> list[Callable[[Function], Function]]:
         click.option("--grace", metavar="TIME", help="Time between TERM and KILL (default 10s)."),
         click.option("--retries", type=int, help="Further attempts after a failure."),
         click.option("--output-limit", metavar="SIZE", help="Output kept of one trial (default 2GB)."),
+        click.option(
+            "--small-files", metavar="N", help="Most files of a folder that the command names (default 1000), or allow."
+        ),
         click.option("--folder", metavar="PATH", help="Where studies' folders are made."),
         *pack_options(),
         *slurm_options(),
@@ -115,6 +118,7 @@ def slurm_options() -> list[Callable[[Function], Function]]:
 
 SETTING_WORDS = (
     "slots", "cpus", "memory", "gpus", "gpu_memory", "time", "timeout", "grace", "retries", "output_limit", "folder",
+    "small_files",
     "gpu_type", "mem_per_gpu", "gpus_per_job", "nodes", "account", "partition", "qos", "agents", "max_jobs", "throttle",
     "mail_user", "mail_type", "options", "most", "prefer", "headroom", "mps", "safety",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.errors import InputError, Problem
-from windlass.model import Needs, Setting
+from windlass.model import ANY_FILES, Needs, Setting
 from windlass.spec.units import check_gpus, parse_duration_s, parse_headroom, parse_memory_mb, parse_slurm_time_s
 
 GIGABYTE = 1 << 30
@@ -124,6 +124,11 @@ def _options(value: Any) -> dict[str, Any]:
     return options
 
 
+def _small_files(value: Any) -> int:
+    """A number of files; `allow` is any number."""
+    return ANY_FILES if value == "allow" else _count(value)
+
+
 SETTINGS: tuple[Known, ...] = (
     Known("slots", "slots", _positive, None, "trials at a time on one machine"),
     Known("cpus", "cpus", _cores, None, "cores one trial needs"),
@@ -141,6 +146,7 @@ SETTINGS: tuple[Known, ...] = (
     Known("grace", "grace_s", _duration, 10.0, "time between TERM and KILL"),
     Known("retries", "retries", _retries, {}, "further attempts after a failure"),
     Known("output_limit", "output_limit_bytes", _bytes, 2 * GIGABYTE, "output kept of one trial and stream"),
+    Known("small_files", "small_files", _small_files, 1000, "files of a folder that trials read from a shared disk"),
     Known("folder", "folder", _text, None, "where studies' folders are made"),
     Known("code", "code", _text, None, "frozen: a copy as at submission; live: the project itself"),
     Known("keep", "keep", _text, "all", "whose outputs are kept"),

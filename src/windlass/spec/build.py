@@ -192,6 +192,7 @@ def _said(keys: StudyKeys, place: Place, problems: Problems) -> dict[str, Any]:
         "slots": keys.slots,
         "grace_s": keys.grace,
         "output_limit_bytes": keys.output_limit,
+        "small_files": keys.small_files,
         "folder": _folder(keys.folder, place, problems),
         "needs": _needs(keys),
         "code": keys.code,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pydantic_core import PydanticCustomError
 
-from windlass.model import Data, Metric, MetricPattern, Warm
+from windlass.model import ANY_FILES, Data, Metric, MetricPattern, Warm
 from windlass.spec.units import (
     DURATION_FORMS,
     SIZE_FORMS,
@@ -92,6 +92,15 @@ def check_data(value: Any) -> tuple[Data, ...]:
         writable = check_truth(said.get("writable", False))
         found.append(Data(check_text(said["path"]), cast(Any, compress), writable))
     return tuple(found)
+
+
+def check_small_files(value: Any) -> int:
+    """A number of files, or `allow`, which is any number."""
+    if value == "allow":
+        return ANY_FILES
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise wrong(f"this must be a number of files, or `allow`, not {value!r}", "small_files: 5000")
+    return value
 
 
 def check_code(value: Any) -> str:

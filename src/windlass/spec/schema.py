@@ -28,6 +28,7 @@ from windlass.spec.fields import (
     check_retries,
     check_seeds,
     check_size,
+    check_small_files,
     check_stages,
     check_text,
     check_truth,
@@ -253,6 +254,13 @@ class StudyKeys(Keys):
         "own.",
         "list of paths, or of mappings with `path`, `compress` and `writable`",
         "data: [datasets/dataset1, {path: datasets/text, compress: zstd, writable: true}]",
+    )
+    small_files: Annotated[int | None, BeforeValidator(check_small_files)] = key(
+        "How many files a folder may have that a command names and that is not under `data`. A study that goes to "
+        "Slurm with a larger one is refused, because many small files on a shared disk are slow for all of its users.",
+        "number of files, or `allow` for any number",
+        "small_files: 5000",
+        "1000",
     )
     environment: EnvironmentKeys | None = key(
         "What is activated before anything is started.", "mapping", "environment: {venv: .venv, modules: [cuda]}"
