@@ -18,6 +18,7 @@ from tests.conftest import Project
 from windlass.claims.ranges import Ranges
 from windlass.claims.register import RegisterFile
 from windlass.cli import VERBS
+from windlass.cli.run import command as run_command
 from windlass.collect.attempts import AttemptStory
 from windlass.errors import FolderError
 from windlass.flow import cancel_trials, retry_trials
@@ -331,3 +332,23 @@ def test_memory_of_an_attempt_is_not_its_agents(figures: dict[str, Any], said: s
     end = {"cause": "done", "code": 0, "dur": 2.0, **figures}
     line, *_ = render_attempts([AttemptStory("agent", "host", 1, 0.0, end)], ["main"], {})
     assert line.endswith(said)
+
+
+@pytest.mark.parametrize(
+    "words, data, study",
+    [
+        (["--data", "sets/one", "sets/two", "-g", "1"], ["sets/one", "sets/two"], None),
+        (["-d", "sets/one", "sets/two", "own.yaml"], ["sets/one", "sets/two"], "own.yaml"),
+        (["own.yaml", "-d", "sets/one sets/two", "sets/three"], ["sets/one sets/two", "sets/three"], "own.yaml"),
+        (["--data", "own.yaml", "--data=sets/one"], ["own.yaml", "sets/one"], None),
+        (["-d", "sets/one", "labels.json", "--", "python", "-d", "a", "b"], ["sets/one", "labels.json"], None),
+    ],
+)
+def test_several_data_after_one_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], data: list[str], study: str | None
+) -> None:
+    (tmp_path / "own.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    context = run_command.make_context("run", list(words))
+    assert list(context.params["data"]) == data and context.params["study"] == study
+    assert context.meta["words"] == (tuple(words[words.index("--") + 1 :]) if "--" in words else ())

@@ -12,6 +12,7 @@ import click
 from windlass.collect.locate import locate_study, study_roots
 from windlass.errors import input_error
 from windlass.paths import StudyPaths
+from windlass.spec.load import STUDY_ENDINGS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -25,10 +26,34 @@ class CommandWithWords(click.Command):
             cut = args.index("--")
             ctx.meta["words"] = tuple(args[cut + 1 :])
             args = args[:cut]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, spread_data(args))
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM ARGUMENTS...]"]
+
+
+def spread_data(args: list[str]) -> list[str]:
+    """``--data a b`` as ``--data a --data b``: all words up to the next option are data, but not a study file at last.
+
+    This is how the option works in the scripts that people come from; click takes one value an option.
+    """
+    spread: list[str] = []
+    place = 0
+    while place < len(args):
+        word = args[place]
+        place += 1
+        spread.append(word)
+        if word not in ("-d", "--data") or place == len(args):
+            continue
+        end = place + 1
+        while end < len(args) and not args[end].startswith("-"):
+            end += 1
+        if end - place > 1 and args[end - 1].endswith(STUDY_ENDINGS) and os.path.isfile(args[end - 1]):
+            end -= 1
+        spread += args[place : place + 1]
+        spread += [part for path in args[place + 1 : end] for part in (word, path)]
+        place = end
+    return spread
 
 
 def study_options(function: Function) -> Function:
@@ -47,7 +72,7 @@ def study_options(function: Function) -> Function:
         click.option("-e", "--name", "--exp-name", "name", help="The study's name; names its folder."),
         click.option("-C", "--configs", help="A study file, as an option."),
         click.option(
-            "-d", "--data", multiple=True, metavar="PATHS", help="Data that trials read, on the node's own disk."
+            "-d", "--data", multiple=True, metavar="PATHS", help="Data that trials read; one path or several."
         ),
         *setting_options(),
     ]

@@ -28,6 +28,7 @@ FILE_NAMES = (
 SUBFOLDER = "hpc_files"  # its commands are written for the folder above it
 _YAML_ENDINGS = (".yaml", ".yml", ".json")
 _TASK_ENDINGS = (".txt", ".sh", ".tasks")
+STUDY_ENDINGS = (*_YAML_ENDINGS, *_TASK_ENDINGS)
 # A file with one of these names says nothing about the study; its folder does.
 _COMMON_STEMS = frozenset(name.rsplit(".", 1)[0] for name in FILE_NAMES)
 
