@@ -77,7 +77,16 @@ def test_operators_of_the_shell(line: str, operator: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("line", "variable"),
-    [("a $HOME/x", "$HOME"), ("a ${SCRATCH}/x", "$SCRATCH"), ("a $5", None), ("a 5$", None), ("abc", None)],
+    [
+        ("a $HOME/x", "$HOME"),
+        ("a ${SCRATCH}/x", "$SCRATCH"),
+        ("a $5", None),
+        ("a 5$", None),
+        ("abc", None),
+        ("a ${SLURM_TMPDIR}/x", None),
+        ("a $SLURM_TMPDIR/$HOME", "$HOME"),
+        ("bash -c 'ls $HOME'", None),
+    ],
 )
 def test_variables_of_the_shell(line: str, variable: str | None) -> None:
-    assert mentions_variable(split_words(line)) == variable
+    assert mentions_variable([word.text for word in split_words(line)]) == variable

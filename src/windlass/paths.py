@@ -8,6 +8,9 @@ from typing import List
 
 STUDIES = ".windlass"  # in a project's root: where its studies' folders are, unless there is a scratch
 ELSEWHERE = "elsewhere"  # in there: a list of other places that this project's studies were put
+# Variables of a job that commands may name as a shell would, because only the node knows what they are.
+NODE_VARIABLES = ("SLURM_TMPDIR", "path_to_local_node_storage")
+SHELLS = ("sh", "bash", "zsh", "dash", "ksh")  # they replace variables themselves
 _PROJECT_MARKS = (".git", "pyproject.toml", STUDIES)
 
 

@@ -239,6 +239,44 @@ def test_an_archive_that_was_damaged_after_submission(cluster_project: Project, 
     assert project.counts() == {"done": 2} and archive.stat().st_size == size
 
 
+SHOW = """
+import os, sys
+folder = sys.argv[1].partition("=")[2]
+print(sorted(os.listdir(folder)), sorted(os.listdir(os.path.join(os.environ["SLURM_TMPDIR"], "datasets"))))
+print(os.environ.get("DATA"))
+"""
+
+
+def test_command_lines_as_in_scripts_that_people_come_from(cluster_project: Project, slurm: Cluster) -> None:
+    """Several paths after one option, the job's folder in a file of commands and after `--`, and no small files."""
+    project = cluster_project
+    project.write("pyproject.toml", "")
+    project.write("show.py", SHOW)
+    for number in (1, 2, 3):
+        project.write(f"datasets/dataset{number}/file{number}", "")
+    project.write("experiment_configurations.txt", "python show.py --data_dir=${SLURM_TMPDIR}/datasets/dataset1\n")
+    project.run("run", "--data", "datasets/dataset1", "datasets/dataset2", "-t", "10m", "--wait")
+    assert project.run("logs", "0").stdout == "['file1'] ['dataset1', 'dataset2']\nNone\n"
+    words = ["python", "show.py", "--data_dir=$SLURM_TMPDIR/datasets/dataset3"]
+    project.run("run", "-d", "datasets/dataset3", "-t", "10m", "-e", "words", "--wait", "--", *words)
+    assert project.run("logs", "0", "--study", "words").stdout == "['file3'] ['dataset3']\nNone\n"
+    project.write(
+        "study.yaml",
+        "name: own\ncommand: python show.py --d={where}\nparameters: {where: ['${SLURM_TMPDIR}/datasets/dataset2']}\n"
+        f"data: [datasets/dataset2]\nenv: {{DATA: '{{where}}/x'}}\n{TERMS}",
+    )
+    project.run("run", "study.yaml", "--wait")
+    shown = project.run("logs", "0", "--study", "own").stdout
+    assert (
+        shown.startswith("['file2'] ['dataset2']\n/") and shown.endswith("/datasets/dataset2/x\n") and "$" not in shown
+    )
+    for number in range(1001):
+        (project.folder / f"datasets/dataset1/{number}").touch()
+    refused = project.run("run", "-e", "many", "--", "python", "show.py", "--data_dir=datasets/dataset1", code=2).stderr
+    assert "a folder of more than 1,000 files" in refused and "write `data: [datasets/dataset1]`" in refused
+    project.run("plan", "--small-files", "allow", "--", "python", "show.py", "--data_dir=datasets/dataset1")
+
+
 def test_damaged_archives_are_packed_anew(cluster_project: Project, slurm: Cluster) -> None:
     """Of data and of code, with a byte that is another and a time that is the same: a node has to find it."""
     project = cluster_project

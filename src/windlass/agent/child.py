@@ -12,13 +12,18 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from windlass.agent.config import Slot
+from windlass.agent.fill import fill_variables
 from windlass.agent.metrics import Curve, MetricBook
 from windlass.agent.output import Stream
+from windlass.paths import NODE_VARIABLES, SHELLS
 from windlass.states import Cause
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 SHARED_STEPS = ("SLURM_OVERLAP", "SLURM_TASK_PROLOG")  # options of srun in trials that share a job
 _TOKEN = re.compile(r"\{envvar:(\w+)\}")
+# A trial whose line has none of these needs nothing from the node.
+_NODE_MARKS = (b"{envvar:", b"{args_json_file}", *(b"$" + name.encode() for name in NODE_VARIABLES),
+               *(b"${" + name.encode() for name in NODE_VARIABLES))  # fmt: skip
 
 
 class Trial:
@@ -37,7 +42,7 @@ class Trial:
         self.written: Dict[str, str] = fields.get("written") or {}
         self.stages: List[Tuple[str, List[str]]] = fields["stages"]
         # Whether its words have parts that only the node can fill in.
-        self.node_words = b"{envvar:" in line or b"{args_json_file}" in line
+        self.node_words = any(mark in line for mark in _NODE_MARKS)
         self.turns: Optional[Dict[str, Any]] = None  # what the last one has brought, where that is not kept on disk
         self.tried: Dict[str, int] = {}  # cause → how often it ended so here
 
@@ -136,10 +141,12 @@ def trial_variables(trial: Trial, attempt: int, slot: Slot, seed: Any) -> Dict[b
 
 def fill_in(words: List[str], env: Mapping[str, str], arguments_file: str) -> List[str]:
     """Replace what only the node knows: an environment variable, or the path of the file with the settings."""
-    return [
+    filled = [
         _TOKEN.sub(lambda match: env.get(match.group(1), ""), word).replace("{args_json_file}", arguments_file)
         for word in words
     ]
+    is_shell = os.path.basename(words[0]) in SHELLS
+    return filled if is_shell else [fill_variables(word, env) for word in filled]
 
 
 def asks_slurm(words: List[str]) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
-from windlass.agent.fill import has_placeholder
+from windlass.agent.fill import fill_variables, has_placeholder
 from windlass.claims.alive import LEASE_S
 
 PLAN_VERSION = 1
@@ -108,7 +108,8 @@ def trial_environment(
     env.pop("DISPLAY", None)
     env.pop("WINDLASS_SUBMISSION", None)  # of the sbatch that brought us here
     # Those with placeholders differ from trial to trial: the runner adds them.
-    env.update((name, value) for name, value in config.env.items() if not has_placeholder(value))
+    own = {name: value for name, value in config.env.items() if not has_placeholder(value)}
+    env.update({name: fill_variables(value, env) for name, value in own.items()})
     # Last, so that a windlass of their own comes first; and also where the study says a path.
     python_path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = python_path + os.pathsep + agent_zip if python_path else agent_zip

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, Optional, Protocol
+from typing import Any, Dict, Mapping, Optional, Protocol
+
+from windlass.paths import NODE_VARIABLES
 
 # As in search/template.py: {{name}} is a literal {name}, and ${name} is no placeholder.
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[^\W\d][\w./-]*)\}\}|(?<!\$)\{(?P<name>[^\W\d][\w./-]*)\}")
+
+# Nothing else that begins with a dollar sign is touched: other programs have templates of the same look.
+_NAMES = "|".join(NODE_VARIABLES)
+NODE_VARIABLE = re.compile(rf"\$(?:\{{(?P<braced>{_NAMES})\}}|(?P<plain>{_NAMES})(?!\w))")
 
 
 class Filled(Protocol):
@@ -20,6 +26,11 @@ class Filled(Protocol):
 
 def has_placeholder(text: str) -> bool:
     return _PLACEHOLDER.search(text) is not None
+
+
+def fill_variables(text: str, env: Mapping[str, str]) -> str:
+    """A text with ``$SLURM_TMPDIR`` and its like replaced; one that is not set is left as it stands."""
+    return NODE_VARIABLE.sub(lambda match: env.get(match["braced"] or match["plain"], match[0]), text)
 
 
 def value_text(trial: Filled, name: str) -> str:

@@ -22,7 +22,7 @@ from windlass.agent.child import (
 )
 from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig, Slot
-from windlass.agent.fill import fill_text, has_placeholder
+from windlass.agent.fill import fill_text, fill_variables, has_placeholder
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits, Notice, next_look, wall_of
 from windlass.agent.listen import Listener
@@ -160,7 +160,7 @@ class Runner:
         for name, value in self._filled_in:
             filled = fill_text(value, trial, self._config.name)
             if filled is not None:
-                attempt.variables[os.fsencode(name)] = os.fsencode(filled)
+                attempt.variables[os.fsencode(name)] = os.fsencode(fill_variables(filled, self._env))
         folder = os.fsencode(self._checkpoints.folder_of(trial))
         attempt.variables[b"WINDLASS_CHECKPOINT_DIR"] = attempt.variables[b"checkpoint_dir"] = folder
         if attempt.deadline is not None:

@@ -12,13 +12,13 @@ from typing import Any
 from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Trial
 from windlass.agent.config import AgentConfig
-from windlass.agent.fill import fill_text
+from windlass.agent.fill import NODE_VARIABLE, fill_text
 from windlass.errors import WindlassError
-from windlass.paths import StudyPaths
+from windlass.paths import SHELLS, StudyPaths
 from windlass.trialfile import TrialFile
 
 # What the agent fills in on the node is a variable of the shell's here.
-_ON_NODE = re.compile(r"\{envvar:(\w+)\}|\{(args_json_file)\}")
+_ON_NODE = re.compile(rf"\{{(?:envvar:(?P<envvar>\w+)|(?P<file>args_json_file))\}}|{NODE_VARIABLE.pattern}")
 
 
 class _ElsewhereCheckpoints(Checkpoints):
@@ -37,12 +37,11 @@ def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list
     commands = _commands(plan, paths, trial, checkpoint)
     lines = [f"cd {shlex.quote(str(plan.get('workdir', '')))}"] if plan.get("workdir") else []
     lines += _environment(plan.get("environment") or {})
-    for name, text in (plan.get("env") or {}).items():
-        filled = fill_text(text, trial, str(plan.get("name", "")))
-        if filled is not None:
-            lines.append(f"export {name}={shlex.quote(filled)}")
-    if plan.get("data") or any("${SLURM_TMPDIR}" in command for command in commands):
+    filled = {name: fill_text(text, trial, str(plan.get("name", ""))) for name, text in (plan.get("env") or {}).items()}
+    variables = [f"export {name}={_quote(text)}" for name, text in filled.items() if text is not None]
+    if plan.get("data") or any("${SLURM_TMPDIR}" in line for line in (*variables, *commands)):
         lines += _data(plan.get("data") or [])
+    lines += variables
     if plan.get("checkpoint"):
         lines += ['export checkpoint_dir="$(mktemp -d)"', 'export WINDLASS_CHECKPOINT_DIR="$checkpoint_dir"']
     if any("${args_json_file}" in command for command in commands):
@@ -65,16 +64,25 @@ def _commands(plan: Mapping[str, Any], paths: StudyPaths, trial: Trial, checkpoi
             stages = [checkpoints.fill_in(trial, stage, words, there) for stage, words in enumerate(stages)]
         except (WindlassError, KeyError, ValueError):
             pass  # A plan of another version, or a folder that is named by a variable of the node's.
-    return [" ".join(map(_quote, words)) for words in stages]
+    return [_render_words(words) for words in stages]
 
 
-def _quote(word: str) -> str:
+def _render_words(words: Sequence[str]) -> str:
+    """A command for the shell. A shell that is started by it replaces variables itself."""
+    is_shell = bool(words) and os.path.basename(words[0]) in SHELLS
+    return " ".join(_quote(word, not is_shell) for word in words)
+
+
+def _quote(word: str, with_variables: bool = True) -> str:
     """A word for the shell; what only the node knows becomes one of its variables."""
     parts, end = [], 0
     for match in _ON_NODE.finditer(word):
+        if not with_variables and match[0].startswith("$"):
+            continue
         if match.start() > end:
             parts.append(shlex.quote(word[end : match.start()]))
-        parts.append(f'"${{{match[1] or match[2]}}}"')
+        name = match["envvar"] or match["file"] or match["braced"] or match["plain"]
+        parts.append(f'"${{{name}}}"')
         end = match.end()
     if end < len(word) or not parts:
         parts.append(shlex.quote(word[end:]))

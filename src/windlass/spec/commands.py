@@ -12,7 +12,6 @@ from windlass.spec.schema import StudyKeys
 from windlass.spec.words import UnclosedQuoteError, first_operator, mentions_variable, split_words
 
 MAIN = "main"
-_SHELLS = ("sh", "bash", "zsh", "dash", "ksh")  # they replace variables themselves
 
 # A stage and where its command stands, to place problems with it.
 PlacedStage = tuple[Stage, Path]
@@ -115,9 +114,7 @@ class _Builder:
         return tuple(word.text for word in words)
 
     def _warn_of_variables(self, text: str) -> None:
-        words = split_words(text)
-        starts_shell = bool(words) and words[0].text.rpartition("/")[2] in _SHELLS
-        variable = None if starts_shell else mentions_variable(words)
+        variable = mentions_variable([word.text for word in split_words(text)])
         if variable:
             self._warnings.append(f"{variable} in the command is passed on as it stands; shell: true would replace it")
 

@@ -16,6 +16,7 @@ from windlass.spec.schema import StudyKeys
 from windlass.spec.space import REPEAT_NAME, repetitions
 from windlass.spec.structure import nearest_word
 from windlass.spec.tasks import parse_tasks
+from windlass.spec.words import mentions_variable
 
 FILE_NAMES = (
     "study.yaml",
@@ -126,6 +127,9 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
             label = "--" + option.removesuffix("s" if option == "params" else "").replace("_", "-")
             problems.append(Problem("a file of commands has no parameters to search", "write a study.yaml", label))
     warnings: list[str] = []
+    variable = next(filter(None, map(mentions_variable, tasks)), None)
+    if variable:
+        warnings.append(f"{variable} in a command is passed on as it stands; `bash -c '…'` would replace it")
     seeds = _task_seeds(tasks, overrides, problems, warnings)
     repeats = _task_repeats(overrides, problems)
     if problems:

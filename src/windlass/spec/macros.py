@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from windlass.paths import NODE_VARIABLES
 from windlass.spec.document import Path, Problems
 from windlass.spec.structure import did_you_mean
 
@@ -41,6 +42,8 @@ def _replacement(name: str, program: str | None, path: Path, problems: Problems)
         if program is None:
             problems.add(path, "the command has ${program}, and there is no program", "program: train.py")
         return program or ""
+    if name in NODE_VARIABLES:
+        return f"${{{name}}}"
     if name.startswith("envvar:"):
         return "{" + name + "}"
     if name not in _PLACEHOLDERS:

@@ -41,13 +41,14 @@ stays `1e-3`, and spaces, quotes, `$` and newlines arrive unchanged. True and fa
 | `{checkpoint_dir}` | the folder where this trial keeps its checkpoints, the same for all its attempts |
 | `{resume}` | the words of `checkpoint.resume`, where there is a checkpoint to go on from; must stand alone |
 | `{envvar:NAME}` | the environment variable `NAME`, as it is where the trial runs |
+| `$SLURM_TMPDIR`, `${SLURM_TMPDIR}` | the node's own disk, where data are; `$path_to_local_node_storage` is the same |
 | `{args_json}` | all parameters as one word of JSON |
 | `{args_json_file}` | the path of a JSON file with all parameters |
 | `{args_no_hyphens}` | all parameters as `name=value`; must stand alone |
 | `{args_no_boolean_flags}` | as `--name=value`; true is a bare `--name`, false is left out; must stand alone |
 | `{{name}}` | a literal `{name}` |
 
-`${name}` is no placeholder, and braces around anything but a name mean nothing.
+Any other `$name` or `${name}` is passed on as it stands, and braces around anything but a name mean nothing.
 
 Where a parameter is absent from a trial because its `when` does not hold, it is left out of `{args}`; a
 word of the command that mentions it is dropped, and with it the flag (a word that starts with `-`)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from windlass.paths import NODE_VARIABLES, SHELLS
+
+_VARIABLE = re.compile(r"\$\{?([^\W\d]\w*)")
 OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>", ">&2", "1>&2"})
 
 
@@ -108,14 +114,9 @@ def _is_glued(text: str) -> bool:
     return (text.endswith(";") and len(text) > 1) or text.startswith((">", "2>", "&>"))
 
 
-def mentions_variable(words: list[Word]) -> str | None:
-    """The first ``$NAME`` or ``${NAME}`` that a shell would replace and nothing else will."""
-    for word in words:
-        _, dollar, after = word.text.partition("$")
-        name = after.lstrip("{")
-        if dollar and name[:1].isidentifier():
-            length = 1
-            while name[: length + 1].isidentifier() and length < len(name):
-                length += 1
-            return "$" + name[:length]
-    return None
+def mentions_variable(words: Sequence[str]) -> str | None:
+    """The first ``$NAME`` or ``${NAME}`` that a shell would replace and nothing else will; none for a shell's own."""
+    if words and os.path.basename(words[0]) in SHELLS:
+        return None
+    names = (match[1] for word in words for match in _VARIABLE.finditer(word))
+    return next((f"${name}" for name in names if name not in NODE_VARIABLES), None)
