@@ -8,6 +8,8 @@ from typing import List
 
 STUDIES = ".windlass"  # in a project's root: where its studies' folders are, unless there is a scratch
 ELSEWHERE = "elsewhere"  # in there: a list of other places that this project's studies were put
+YAML_ENDINGS = (".yaml", ".yml", ".json")  # of study files
+TASK_ENDINGS = (".txt", ".sh", ".tasks")  # of files with one command a line
 # Variables of a job that commands may name as a shell would, because only the node knows what they are.
 NODE_VARIABLES = ("SLURM_TMPDIR", "path_to_local_node_storage")
 SHELLS = ("sh", "bash", "zsh", "dash", "ksh")  # they replace variables themselves

@@ -11,8 +11,7 @@ import click
 
 from windlass.collect.locate import locate_study, study_roots
 from windlass.errors import input_error
-from windlass.paths import StudyPaths
-from windlass.spec.load import STUDY_ENDINGS
+from windlass.paths import TASK_ENDINGS, YAML_ENDINGS, StudyPaths
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,7 +47,7 @@ def spread_data(args: list[str]) -> list[str]:
         end = place + 1
         while end < len(args) and not args[end].startswith("-"):
             end += 1
-        if end - place > 1 and args[end - 1].endswith(STUDY_ENDINGS) and os.path.isfile(args[end - 1]):
+        if end - place > 1 and args[end - 1].endswith((*YAML_ENDINGS, *TASK_ENDINGS)) and os.path.isfile(args[end - 1]):
             end -= 1
         spread += args[place : place + 1]
         spread += [part for path in args[place + 1 : end] for part in (word, path)]

@@ -7,7 +7,7 @@ import os
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Metric, Space, Study
-from windlass.paths import find_project
+from windlass.paths import TASK_ENDINGS, YAML_ENDINGS, find_project
 from windlass.search.template import placeholder_names
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
@@ -27,9 +27,6 @@ FILE_NAMES = (
     "experiment_configuration.txt",
 )
 SUBFOLDER = "hpc_files"  # its commands are written for the folder above it
-_YAML_ENDINGS = (".yaml", ".yml", ".json")
-_TASK_ENDINGS = (".txt", ".sh", ".tasks")
-STUDY_ENDINGS = (*_YAML_ENDINGS, *_TASK_ENDINGS)
 # A file with one of these names says nothing about the study; its folder does.
 _COMMON_STEMS = frozenset(name.rsplit(".", 1)[0] for name in FILE_NAMES)
 
@@ -57,17 +54,17 @@ def load_study(path: str, overrides: Overrides = NO_OVERRIDES) -> Study:
             raise InputError([Problem("there is no study file in this folder", "windlass init", path)])
         path = found
     text = _read_text(path)
-    if path.endswith(_TASK_ENDINGS):
+    if path.endswith(TASK_ENDINGS):
         return _task_study(text, path, overrides)
     try:
         document, problems = parse_document(text, path)
     except InputError:
-        if path.endswith(_YAML_ENDINGS):
+        if path.endswith(YAML_ENDINGS):
             raise
         return _task_study(text, path, overrides)
     if _looks_like_study(document):
         return build_study(document, overrides, _place(path), problems)
-    if path.endswith(_YAML_ENDINGS):
+    if path.endswith(YAML_ENDINGS):
         raise InputError([_not_a_study(document)])
     return _task_study(text, path, overrides)
 
@@ -76,7 +73,7 @@ def _looks_like_study(document: Document) -> bool:
     """A mapping; in a file without YAML's ending, one with a key that studies have."""
     if not isinstance(document.value, dict):
         return False
-    return document.file.endswith(_YAML_ENDINGS) or any(key in StudyKeys.model_fields for key in document.value)
+    return document.file.endswith(YAML_ENDINGS) or any(key in StudyKeys.model_fields for key in document.value)
 
 
 def _not_a_study(document: Document) -> Problem:
