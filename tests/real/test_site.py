@@ -56,6 +56,11 @@ def test_a_named_profile_over_the_live_facts(cluster_project: Project) -> None:
     assert data["sources"]["partitions"] == "scontrol show partition"
 
 
+def test_shares_are_asked_for(cluster_project: Project) -> None:
+    answers = {one["command"].split()[0]: one for one in cluster_project.json("usage", "--json")["answers"]}
+    assert "def-prof" in answers["sshare"]["text"]
+
+
 def submit(cluster: Cluster, node: str, *words: str) -> None:
     cluster.run("sbatch", "--output=/dev/null", "-w", node, "-c", "1", "--mem=100", *words, "--wrap", "sleep 600")
 

@@ -35,6 +35,7 @@ VERBS = {
     "env": "Make, show or list the environment that trials get.",
     "shell": "Get an interactive job with a study's needs.",
     "site": "Show what is known of the cluster, and where each fact came from.",
+    "usage": "Show how much of disks and of computing time is used.",
     "gpus": "Show GPUs in use and free, by type and by node.",
     "doctor": "Say what the GPU, the driver and the frameworks see; and which imports are missing.",
     "check": "Go through the checklist before a study goes to the cluster.",

@@ -110,6 +110,7 @@ class Cluster:
     cost_unit: str | None = None  # what the site counts computing time in
     shell_time_s: float = 3600.0  # the most an interactive job gets without being asked for more
     shell_partition: str | None = None  # of interactive jobs
+    usage: tuple[str, ...] = ()  # commands that tell how much of disks and computing time is used
     support: tuple[str, ...] = ()  # where users get help
     login_hosts: tuple[str, ...] = ()  # patterns
     notes: tuple[str, ...] = ()

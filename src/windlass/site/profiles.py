@@ -66,6 +66,7 @@ KEYS: tuple[Key, ...] = (
     Key("shell_time", "time", "shell_time_s", "the most an interactive job gets without being asked for more"),
     Key("shell_partition", "text", "shell_partition", "the partition of interactive jobs, where it takes them"),
     Key("support", "texts", "support", "where users of the cluster get help; printed by `site` and `ticket`"),
+    Key("usage", "texts", "usage", "commands for `windlass usage`; may hold `$ACCOUNT` and `$USER`"),
     Key("notes", "texts", "notes", "what else a user should know"),
 )  # fmt: skip
 GPU_KEYS: tuple[Key, ...] = (
