@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import Project, wait_for
 from windlass.agent.live_origin import LiveOrigin
 from windlass.agent.trial_folder import FrozenOrigin, Tree, TrialFolders
+from windlass.bundle import live
+from windlass.bundle.live import list_live_files
 
 # Writes as ordinary scripts do: where it stands, over a file of the project, into a folder of the project, beside
 # itself and after a change of directory. All trials write at the same time: each waits until the others have.
@@ -281,3 +283,14 @@ class TestLiveOrigin:
         (root / "pkg/new.py").write_text("3")
         assert origin.refresh(str(copy), Tree(str(copy)))
         assert {path.name: path.read_text() for path in (copy / "pkg").iterdir()} == {"b.py": "22", "new.py": "3"}
+
+
+def test_of_a_live_project_only_what_is_small_enough_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train.py", "lib/a.py", "lib/b.py", "pictures/1", "pictures/2", "pictures/3"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x" * (1000 if name.startswith("pictures") else 10))
+    assert len(list_live_files(str(tmp_path), [])["files"]) == 6
+    monkeypatch.setattr(live, "LIVE_LIMIT_BYTES", 2000)
+    assert list_live_files(str(tmp_path), [])["files"] == ["lib/a.py", "lib/b.py", "train.py"]
+    monkeypatch.setattr(live, "_MOST_LOOKED_AT", 4)
+    assert list_live_files(str(tmp_path), [])["files"] == ["train.py"]

@@ -15,6 +15,7 @@ from windlass.model import Plan
 # A copy is made for each slot, so the limits are below those of frozen code. What is beyond them is linked.
 LIVE_LIMIT_BYTES = 50_000_000
 LIVE_LIMIT_FILES = 5_000
+_MOST_LOOKED_AT = 100_000  # in a folder that is no project, such as a home, only the files at its top are copied
 
 
 def list_live(plan: Plan) -> dict[str, Any] | None:
@@ -26,7 +27,7 @@ def list_live(plan: Plan) -> dict[str, Any] | None:
 
 def list_live_files(project: str, excluded: Iterable[str]) -> dict[str, Any]:
     """The project's code as it is now; folders and files that are too large for a copy a slot are left out."""
-    files = {file.name: file.size for file in list_code(project, excluded)}
+    files = {file.name: file.size for file in list_code(project, excluded, _MOST_LOOKED_AT)}
     for top in _too_large(files):
         files = {name: size for name, size in files.items() if name.split(os.sep)[0] != top}
         print(

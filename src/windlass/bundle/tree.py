@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import os
 import stat
 from collections import Counter
@@ -34,9 +35,14 @@ class CodeFile:
     size: int
 
 
-def list_code(project: str, excluded: Iterable[str] = ()) -> list[CodeFile]:
-    """Files of the project by name. `excluded` are folders or files, absolute or relative to the project."""
-    names = list(_names(project))
+def list_code(project: str, excluded: Iterable[str] = (), most: int | None = None) -> list[CodeFile]:
+    """Files of the project by name. `excluded` are folders or files, absolute or relative to the project.
+
+    With `most`, no more files than that are looked at; of a project with more, only those at its top are listed.
+    """
+    names = list(itertools.islice(_names(project), most))
+    if most is not None and len(names) >= most:
+        names = [entry.name for entry in os.scandir(project) if not entry.is_dir(follow_symlinks=False)]
     prefixes = (*(os.path.join(project, name) for name in excluded), *_study_folders(project, names))
     found: dict[str, CodeFile] = {}
     for name in names:

@@ -171,7 +171,14 @@ def _prepare(plan: Plan, spread: Spread, wish: Wish) -> StudyPaths:
         "variants": list(study.variants),
         "device_type": plan.request.gpu_type if plan.request is not None else "",
     }
-    more: dict[str, Any] = {"measure": asked, "retries": {}, "timeout_s": None, "outputs": [], "pack": None}
+    more: dict[str, Any] = {
+        "measure": asked,
+        "retries": {},
+        "timeout_s": None,
+        "outputs": [],
+        "keep": "none",
+        "pack": None,
+    }
     more["grace_s"] = _GRACE_S
     if plan.gpus or (plan.request is not None and plan.request.gpus):
         # The same for any number side by side, so that all of them start from the same warm interpreter.
