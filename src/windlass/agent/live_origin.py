@@ -48,7 +48,7 @@ class LiveOrigin:
 
     def restore(self, name: str, path: str) -> None:
         if name in self._known:
-            copy_file(os.path.join(self.root, name), path)
+            self._copy_code(name, path)
         else:
             self._add(name, path)
 
@@ -57,23 +57,29 @@ class LiveOrigin:
         changed = False
         copied = self._copied[target]
         for name in self._code:
-            source = os.path.join(self.root, name)
             try:
-                status = os.lstat(source)
-            except FileNotFoundError:
-                if copied.pop(name, None) is not None:
-                    _unlink(os.path.join(target, name))
-                    changed = True
-                continue
-            if copied.get(name) != (status.st_size, status.st_mtime_ns):
-                path = os.path.join(target, name)
-                _unlink(path)
-                copy_file(source, path)
+                status = os.lstat(os.path.join(self.root, name))
+                if copied.get(name) == (status.st_size, status.st_mtime_ns):
+                    continue
+                self._copy_code(name, os.path.join(target, name))
                 copied[name] = (status.st_size, status.st_mtime_ns)
-                changed = True
+            except FileNotFoundError:  # deleted, or an editor is about to replace it
+                if copied.pop(name, None) is None:
+                    continue
+                _unlink(os.path.join(target, name))
+            changed = True
         for folder in self._folders:
             changed = self._bring_others(target, folder) or changed
         return changed
+
+    def _copy_code(self, name: str, path: str) -> None:
+        source = os.path.join(self.root, name)
+        _unlink(path)
+        try:
+            copy_file(source, path)
+        except PermissionError:  # whoever may not read it finds out when a program tries
+            _unlink(path)
+            os.symlink(source, path)
 
     def _bring_others(self, target: str, folder: str) -> bool:
         """What is in a folder of the project and is no code. A folder that has not changed is not read again."""
@@ -109,7 +115,7 @@ class LiveOrigin:
         elif meant == _YES:
             return
         elif stat.S_ISREG(status.st_mode) and status.st_size <= _SMALL_BYTES:
-            copy_file(source, path)
+            self._copy_code(name, path)
         else:
             os.symlink(source, path)
 
