@@ -11,8 +11,9 @@ import pytest
 
 from tests.conftest import Project
 from windlass.model import Cost, Needs, Plan, Request, Space, Stage, Study
-from windlass.plan.cost import Prices, finish_s
+from windlass.plan.cost import Prices, Work, finish_s
 from windlass.plan.settings import resolve_settings
+from windlass.plan.sharing import OneTrial
 from windlass.plan.slurm import plan_slurm
 from windlass.site.cluster import Cluster, GpuType
 from windlass.site.merge import make_cluster
@@ -77,7 +78,7 @@ def test_the_cost_of_a_plan() -> None:
     assert made.cost == Cost(72.0, 288.0, 72 * 24.0, "core-hours")
     assert made.request is not None and made.request.throttle == 10
     assert made.estimate_s == 3 * 3 * HOUR, "24 agents of three hours, ten at a time"
-    assert render_cost_line(made).startswith("24 jobs of 3 h, 10 at a time: 72 GPU-hours (1,728 core-hours)")
+    assert render_cost_line(made).startswith("24 jobs of 3.1 h, 10 at a time: 72 GPU-hours (1,728 core-hours)")
 
 
 def test_an_agent_that_has_less_to_do_costs_less() -> None:
@@ -96,16 +97,18 @@ def test_other_ways_to_deal_them_out() -> None:
     """24 jobs of 3 h, or 6 of 12 h."""
     made = plan(72, {"agents": 72}, gpus=1, time_s=HOUR)
     ways = {split.agents: split.time_s / HOUR for split in made.alternatives}
-    assert ways == {24: 3, 12: 6, 6: 12, 3: 24}
+    assert ways == {24: 3 + 1 / 12, 12: 6 + 1 / 12, 6: 12 + 1 / 12, 4: 18 + 1 / 12}, "the site allows 24 hours"
     assert all(split.waves * split.agents >= 72 for split in made.alternatives)
     assert all(split.cost.gpu_hours == 72 for split in made.alternatives)
     text = render_plan_text(made, [])
-    assert "24 jobs of 3 h" in text and "--agents 24" in text
+    assert "24 jobs of 3.1 h" in text and "--agents 24" in text
 
 
 def test_no_way_is_beyond_what_the_site_allows() -> None:
     short = dataclasses.replace(RWTH, max_time_s=6 * HOUR)
-    assert [split.agents for split in plan(72, {"agents": 24}, short, gpus=1, time_s=HOUR).alternatives] == [72, 12]
+    assert [split.agents for split in plan(72, {"agents": 24}, short, gpus=1, time_s=HOUR).alternatives] == [72, 15], (
+        "with setup and notice, five of an hour fit into six"
+    )
     few = plan(72, {"max_jobs": 20}, gpus=1, time_s=HOUR)
     assert few.alternatives and all(split.agents <= 20 for split in few.alternatives)
     lazy = dataclasses.replace(RWTH, min_job_s=3 * HOUR)
@@ -124,7 +127,10 @@ def test_every_way_holds_all_trials() -> None:
 
 
 def test_jobs_that_wait_for_each_other() -> None:
-    assert finish_s(10.0, 25, None) == 10.0 and finish_s(10.0, 25, 10) == 30.0
+    work = Work(75, 1, OneTrial(10.0, 10.0, notice_s=120.0))
+    assert finish_s(work, 25, 3, 240.0, 25) == 30.0, "all at once"
+    assert finish_s(work, 25, 3, 240.0, 10) == 80.0, "ten take what the others would have, eight each"
+    assert finish_s(work, 25, 3, 60.0, 10) == 90.0, "three rounds where jobs have no time for more"
 
 
 def test_as_json() -> None:

@@ -194,7 +194,7 @@ def test_what_the_study_says_beats_both_and_gets_no_headroom() -> None:
     real = usage(use(10, gpu_mb=4000.0, memory_mb=500.0, cores=2.5, time_s=(100.0, 120.0, 130.0)))
     of = study(gpu_memory_mb=3072, memory_mb=700, cpus=1.5, time_s=3600.0, gpu_type="p100")
     made = plan(100, {}, measurement(), real, of)
-    assert (made.slots, made.agents, asked(made).time_s) == (4, 25, 3600)
+    assert (made.slots, made.agents, asked(made).time_s) == (4, 25, 3900)
     assert (asked(made).cpus, asked(made).memory_mb) == (6, 2800)
     assert asked(made).because["memory_mb"] == asked(made).because["cpus"] == "study"
 
@@ -466,7 +466,7 @@ def test_time_is_waves_times_one_times_slowdown_times_safety() -> None:
     measured = measurement(probe(time_s=(9.0, 10.0, 11.0)), rounds=rounds((1, 10.0), (4, 15.0)), choice=None)
     made = plan(8, {**SAID, "agents": 1, "safety": 2}, measured)
     assert (made.slots, made.waves, made.estimate_s) == (4, 2, 30.0)
-    assert asked(made).time_s == 360, "the environment comes first, which was not measured: five minutes at least"
+    assert asked(made).time_s == 300, "the environment comes first, which was not measured, and a notice last"
     assert made.settings["time_s"].value == 30, "what the agent keeps free for one trial"
     made = plan(800, {**SAID, "agents": 1, "safety": 2}, measured)
     assert (made.waves, asked(made).time_s, made.estimate_s) == (200, 6000, 3000.0)
@@ -567,7 +567,7 @@ def test_the_limit_may_leave_less_than_the_safety() -> None:
     measured = measurement(probe(time_s=(0.0, 20 * 3600.0, 0.0)), rounds=(), choice=None)
     made = plan(4, {**SAID, "safety": 1.5}, measured)
     assert asked(made).time_s == 24 * 3600
-    assert any("less than the wanted safety" in warning for warning in made.warnings)
+    assert any("little more than the trials" in warning for warning in made.warnings)
 
 
 def test_hundred_epochs_of_which_seven_fit_a_day_are_fifteen_units() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from windlass.model import Needs, Plan, Request, Space, Stage, Study
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm, split_agents
 from windlass.site.cluster import Cluster, GpuType, Node, Partition, Qos
+from windlass.site.load import parse_waiting
 
 P100 = GpuType("p100", count=8, per_node=4, memory_mb=12 * 1024, share_cpus=6, share_memory_mb=32000)
 V100 = GpuType("v100l", count=8, per_node=4, memory_mb=32 * 1024, share_cpus=8, share_memory_mb=48000)
@@ -45,7 +47,7 @@ def test_the_worked_example() -> None:
     made = plan(100, {}, gpu_memory_mb=3 * 1024, gpu_type="p100", time_s=3 * 3600.0)
     assert (made.slots, made.agents, made.waves) == (4, 25, 1)
     assert made.request is not None
-    assert (made.request.gpus, made.request.gpu_type, made.request.time_s) == (1, "p100", 3 * 3600)
+    assert (made.request.gpus, made.request.gpu_type, made.request.time_s) == (1, "p100", 3 * 3600 + 300)
     assert (made.request.cpus, made.request.memory_mb) == (6, 32000)
     assert "12288 MB on a p100" in made.slots_because
 
@@ -86,20 +88,20 @@ def test_without_gpus() -> None:
 def test_short_trials_are_grouped() -> None:
     """Nobody wants 10,000 jobs of a minute: an agent takes trials for about an hour."""
     made = plan(10_000, {}, cpus=1, time_s=60.0)
-    assert (made.agents, made.waves) == (21, 60)
+    assert (made.agents, made.waves) == (23, 55)
     assert made.request is not None and made.request.time_s == 3600
     assert made.request.throttle == CLUSTER.throttle
 
 
 def test_the_users_cap_makes_jobs_longer() -> None:
     made = plan(100, {"max_jobs": 5}, gpus=1, time_s=3600.0)
-    assert (made.agents, made.waves, made.request.time_s if made.request else 0) == (5, 20, 20 * 3600)
+    assert (made.agents, made.waves, made.request.time_s if made.request else 0) == (5, 20, 20 * 3600 + 300)
     made = plan(100, {"max_jobs": 2}, gpus=1, time_s=3600.0)
     assert made.request is not None and made.request.time_s == 24 * 3600, "not above the partition's limit"
     assert "cannot take all 100 trials" in made.warnings[0]
 
 
-@pytest.mark.parametrize("needs,time_s", [({}, 3600), ({"time_s": 3600.0}, 6 * 3600)])
+@pytest.mark.parametrize("needs,time_s", [({}, 3600), ({"time_s": 3600.0}, 6 * 3600 + 300)])
 def test_never_more_agents_than_the_users_cap(needs: dict[str, Any], time_s: int) -> None:
     made = plan(12, {"agents": 3, "max_jobs": 2}, gpus=1, **needs)
     assert (made.agents, made.waves, made.request.time_s if made.request else 0) == (2, 6, time_s)
@@ -116,10 +118,10 @@ def test_nobody_knows_how_long_a_trial_takes() -> None:
 
 
 def test_what_the_documents_example_asks_for() -> None:
-    """Thirty jobs of ten minutes, five at a time."""
+    """Thirty jobs for a trial of ten minutes each, five at a time."""
     made = plan(30, {"agents": 30, "throttle": 5, "time": "10m"}, gpus=1)
     assert made.request is not None
-    assert (made.agents, made.waves, made.request.time_s, made.request.throttle) == (30, 1, 600, 5)
+    assert (made.agents, made.waves, made.request.time_s, made.request.throttle) == (30, 1, 600 + 300, 5)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,26 @@ def test_what_the_documents_example_asks_for() -> None:
      ("90m", 5400), ("24h", 86400)],
 )  # fmt: skip
 def test_every_form_of_time_that_sbatch_takes(text: str, seconds: int) -> None:
-    assert request(1, {"time": text}, gpus=1).time_s == seconds
+    on_top = 0 if seconds == 24 * 3600 else 300  # the partition allows no more than 24 hours
+    assert request(1, {"time": text}, gpus=1).time_s == seconds + on_top
+
+
+def test_what_a_job_does_besides_is_on_top_of_the_time_of_its_trials() -> None:
+    """A trial of nearly the time that was declared must be done before the notice, however slow the setup was."""
+    for seconds, lead in ((60.0, "2m"), (20.0, "2m"), (600.0, "10s"), (3600.0, "30m")):
+        asked = request(1, {"lead": lead}, gpus=1, time_s=seconds)
+        assert asked.time_s - asked.notice_s - seconds >= 180, "three minutes for code, data and environment"
+    made = plan(100, {"agents": 25}, gpus=1, time_s=20.0)
+    assert made.request is not None and made.waves == 4
+    assert made.request.time_s - made.request.notice_s >= 4 * 20 + 180
+
+
+def test_a_qos_limits_what_is_on_top() -> None:
+    partition = Partition("main", is_default=True, max_time_s=24 * 3600.0)
+    cluster = Cluster("c", partitions=(partition,), qos=(Qos("short", max_time_s=1200.0),))
+    made = plan(1, {"qos": "short"}, cluster, cpus=1, time_s=1200.0)
+    assert made.request is not None and made.request.time_s == 1200
+    assert "little more than the trials" in made.warnings[0]
 
 
 def test_sites_that_want_it_otherwise() -> None:
@@ -179,3 +200,58 @@ def test_a_measurement_gets_the_time_that_a_job_may_last(
     made, wish = plan_job(plan(4, flags, cluster, cpus=1), cluster, Wish(wanted_m * 60, 60))
     assert made.request is not None
     assert (made.request.time_s, wish.limit_s) == (job_m * 60, gets_m * 60)
+
+
+def live(cluster: Cluster = CLUSTER, waiting: int = 0, **used: Any) -> Cluster:
+    """The cluster as the scheduler tells it: the GPUs of each node in use, and jobs of others that wait."""
+    nodes = tuple(dataclasses.replace(node, gpus_used=used.get(node.name, {})) for node in cluster.nodes)
+    return dataclasses.replace(cluster, live=True, nodes=nodes, waiting={"gpu": waiting, "other": 99})
+
+
+def test_short_trials_are_spread_over_idle_devices() -> None:
+    """100 trials of a minute, four to a GPU: one job of 25 minutes, or all GPUs that are idle."""
+    needs: dict[str, Any] = {"gpus": 0.25, "gpu_type": "p100", "time_s": 60.0, "cpus": 1}
+    made = plan(100, {}, live(), **needs)
+    assert (made.agents, made.waves, made.estimate_s) == (4, 7, 420.0)
+    assert "GPUs that are idle now, where 4 such jobs fit" in made.agents_because
+    assert made.estimate_because == "if all start at once: GPUs are idle now for 4 jobs"
+    busy = plan(100, {}, live(n1={"p100": 4}), **needs)
+    assert (busy.agents, busy.estimate_s) == (1, 1500.0) and "no more would start at once" in busy.agents_because
+    assert busy.estimate_because == "once it starts: no GPUs are idle now"
+    queued = plan(100, {}, live(waiting=2), **needs)
+    assert queued.agents == 2
+    assert (
+        queued.estimate_because
+        == "if all start at once: GPUs are idle now for 4 jobs, and 2 jobs of others wait for some"
+    )
+    few = plan(12, {}, live(), **needs)
+    assert few.agents == 2, "a job has two minutes of trials at least"
+    unasked = plan(100, {}, **needs)
+    assert (unasked.agents, unasked.agents_because, unasked.estimate_because) == (1, "", "")
+
+
+def test_a_site_that_wants_long_jobs_gets_them() -> None:
+    cluster = dataclasses.replace(live(), sources={"min_job_s": "profile cedar"}, profile="cedar")
+    made = plan(100, {}, cluster, gpus=0.25, gpu_type="p100", time_s=60.0, cpus=1)
+    assert made.agents == 1 and made.agents_because == "cedar wants no jobs shorter than 1h"
+
+
+def test_so_many_at_a_time_as_the_user_asks_for() -> None:
+    made = plan(30, {"throttle": 5}, gpus=1, time_s=60.0)
+    assert (made.agents, made.waves, made.agents_because) == (5, 6, "command line: 5 at a time")
+    assert plan(3, {"throttle": 5}, gpus=1, time_s=60.0).agents == 3
+    assert plan(30, {"throttle": 5, "max_jobs": 2}, gpus=1, time_s=60.0).agents == 2
+
+
+def test_the_estimate_does_not_take_the_throttle_for_the_cluster() -> None:
+    """Ten jobs may run at a time, and there is room for four: nodes have cores for no more."""
+    used = dataclasses.replace(
+        CLUSTER, nodes=tuple(dataclasses.replace(n, cpus_used=n.cpus - 2) for n in CLUSTER.nodes)
+    )
+    made = plan(10, {"agents": 10, "throttle": 10}, live(used), gpus=1, time_s=20.0, cpus=1)
+    assert made.estimate_s == 60.0 and made.estimate_because == "with 4 jobs at a time: GPUs are idle now for 4 jobs"
+
+
+def test_who_waits_for_resources() -> None:
+    text = "0|gpu|Resources\n1|gpu,cpu|Priority\n1|gpu|Dependency\n7|gpu|Priority\nx\n1|cpu|(None)\n"
+    assert parse_waiting(text, 7) == {"gpu": 2, "cpu": 2}

@@ -73,7 +73,7 @@ def test_a_sound_plan_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "extra,line,expected",
     [
-        ("needs: {time: 2h}\n", 3, ["jobs of 2h never start", "partition debug allows 30m", "--partition short", "4 jobs of 30m"]),
+        ("needs: {time: 2h}\n", 3, ["jobs of 2h5m never start", "partition debug allows 30m", "--partition short", "4 jobs of 30m"]),
         ("needs:\n  time: 30d\nslurm: {partition: long}\n", 4, ["30d", "partition long allows 7d", "5 jobs of 7d"]),
         ("needs:\n  gpus: 1\n  gpu_type: a10\n", 5, ["no GPUs of type 'a10'", "p100 (12 GB), v100l (32 GB), a100 (40 GB)", "gpu_type: a100"]),
         ("needs: {gpus: 1, gpu_type: p100}\nslurm: {partition: a100}\n", 4, ["partition a100 has no p100 GPUs", "debug, long, short"]),
@@ -116,7 +116,7 @@ def test_all_at_once(tmp_path: Path) -> None:
 def test_flags_are_answered_with_flags(tmp_path: Path) -> None:
     (said,) = problems(make(tmp_path, "", time="2h"))
     assert "study.yaml" not in said
-    assert "`--time 30m`" in said
+    assert "`--time 25m`" in said
 
 
 def test_a_job_fits_if_one_of_several_partitions_takes_it(tmp_path: Path) -> None:

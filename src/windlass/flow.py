@@ -13,13 +13,14 @@ from typing import Any, Protocol
 from windlass.bundle.again import refresh_folder
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import find_environment_hints, find_environment_problems
-from windlass.bundle.folder import Prepared, Turn, folder_error, prepare_folder
+from windlass.bundle.folder import Prepared, folder_error, prepare_folder
 from windlass.bundle.small_files import find_small_files
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import ended_trials, recover
 from windlass.claims.register import Register, RegisterFile
+from windlass.claims.turn import Turn
 from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import find_lost
@@ -433,6 +434,19 @@ def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
 
     _change(paths, register_file, change, "retry", put_back)
     return put_back
+
+
+def set_throttle(paths: StudyPaths, limit: int) -> None:
+    """Let so many agents hold trials at a time, 0 for any number. Those that are too many end by themselves."""
+
+    def change(register: Register) -> Register | None:
+        before, register.throttle = register.throttle, limit or None
+        return None if register.throttle == before else register
+
+    try:
+        RegisterFile(paths.claims, client_name()).update(change)
+    except (OSError, DiskFull) as error:
+        raise folder_error(error, paths.folder) from error
 
 
 def _change(

@@ -328,6 +328,7 @@ class Plan:
     gpus: tuple[str, ...]
     agents: int
     settings: Mapping[str, Setting]
+    agents_because: str = ""
     launcher: str = "local"
     terms: Terms | None = None  # only where agents are jobs
     site_name: str = ""
@@ -337,6 +338,7 @@ class Plan:
     end_grace_s: float | None = None  # from TERM to KILL of trials where the scheduler ends their job; None: `grace`
     pack: PackTerms | None = None
     estimate_s: float | None = None  # until the last trial ends, if all jobs start that may; None: nobody knows
+    estimate_because: str = ""  # what the estimate assumes of the cluster; "": that all jobs start at once that may
     cost: Cost | None = None  # only where agents are jobs
     alternatives: tuple[Split, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.bundle.folder import Turn
 from windlass.claims.client import client_name
 from windlass.claims.recover import recover
 from windlass.claims.register import RegisterFile
+from windlass.claims.turn import Turn
 from windlass.collect.rehearsal import Allowed, Seen, Verdict, explain_death, judge
 from windlass.collect.submissions import Submission, read_submissions
 from windlass.errors import RehearsalError, input_error

@@ -10,7 +10,8 @@ import json
 import time
 
 from windlass.claims.alive import same_kernel
-from windlass.claims.client import ClientJournal
+from windlass.claims.client import ClientJournal, client_name
+from windlass.claims.register import Register, RegisterFile
 from windlass.claims.strays import end_strays
 from windlass.collect.fullnodes import read_full_nodes
 from windlass.collect.submissions import Submission, comment_of, read_submissions
@@ -48,6 +49,8 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
             if terms.units == 1:  # The units of a chain follow one another: the next one has the new code.
                 present -= outdated
         missing = max(0, wanted - present)
+        if missing and not present:
+            _lift_throttle(paths)
         first = max((one.first + one.agents for one in submissions), default=0)
         if missing and submissions:
             terms, left_out = leave_out_full_nodes(terms, paths)
@@ -74,6 +77,16 @@ def leave_out_full_nodes(terms: Terms, paths: StudyPaths) -> tuple[Terms, list[s
     if not try_array(example_script(fewer, paths), terms.patience_s).ok:
         return terms, [f"the local disk was full on {names}, and no other node takes these jobs: they may go there"]
     return fewer, [f"left out, because the local disk was full: {names}; support may want to know of it"]
+
+
+def _lift_throttle(paths: StudyPaths) -> None:
+    """What `windlass throttle` said was of jobs that are gone; those that follow have the throttle of their plan."""
+
+    def change(register: Register) -> Register | None:
+        before, register.throttle = register.throttle, None
+        return None if before is None else register
+
+    RegisterFile(paths.claims, client_name()).update(change)
 
 
 def _send_arrays(terms: Terms, paths: StudyPaths, agents: int, first: int, journal: ClientJournal) -> list[int]:

@@ -4,7 +4,7 @@
 #SBATCH --cpus-per-task=6
 #SBATCH --mem=10000M
 #SBATCH --gpus-per-node=v100:1
-#SBATCH --time=0-03:00:00
+#SBATCH --time=0-03:05:00
 #SBATCH --array=0-24%10
 #SBATCH --output=/scratch/me/project/hpc_outputs/cartpole_%A_%a.out
 #SBATCH --open-mode=append

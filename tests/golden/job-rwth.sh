@@ -5,7 +5,7 @@
 #SBATCH --cpus-per-task=6
 #SBATCH --mem-per-cpu=1667M
 #SBATCH --gres=gpu:volta:1
-#SBATCH --time=0-03:00:00
+#SBATCH --time=0-03:05:00
 #SBATCH --array=0-24%5
 #SBATCH --output=/scratch/me/project/hpc_outputs/cartpole_%A_%a.out
 #SBATCH --open-mode=append

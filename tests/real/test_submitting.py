@@ -65,7 +65,7 @@ def test_the_request_is_exact(cluster_project: Project, slurm: Cluster) -> None:
     words += ["-p", "short", "--max-jobs", "3", "--throttle", "2", "--mail-user", "me@example.org"]
     job = submit(project, *words)["jobs"][0]  # type: ignore[index]
     shown = slurm.run("scontrol", "show", "job", str(job))
-    for fact in ("Account=rrg-lab", "Partition=short", "TimeLimit=01:00:00", "NumCPUs=2", "Nice=7"):
+    for fact in ("Account=rrg-lab", "Partition=short", "TimeLimit=01:05:00", "NumCPUs=2", "Nice=7"):
         assert fact in shown, f"{fact}\n{shown}"
     assert re.search(r"MinMemoryNode=6(G|144M)", shown), "3G for each of 2 GPUs"
     assert "gpu:a100:2" in shown and "my-exp" in shown and "ArrayTaskThrottle=2" in shown

@@ -17,11 +17,13 @@ from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.companion import companion_main
 from windlass.agent.companions import METRICS, Companions, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
+from windlass.agent.departure import Departure
 from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.loop import Loop
+from windlass.agent.others import Others
 from windlass.agent.outdated import CodeWatch, describe_code
 from windlass.agent.ready import Ready, make_ready
 from windlass.agent.rehearsal import Rehearsal
@@ -93,6 +95,7 @@ class Agent:
         self._job = read_job(os.environ, arguments.job)
         if self._job is not None:
             config.gpus = job_gpus(os.environ)
+        self._limits = Limits(config, self._job is not None, os.environ)
         self._slots = arguments.slots or config.slots
         self._log: Optional[JobLog] = None
         self._scratch = LocalScratch(self._job, config.local_scratch, bool(config.data) or config.own_folders)
@@ -119,7 +122,9 @@ class Agent:
             name, project = self._config.name, self._config.project_dir
             self._log = JobLog(name, self._paths.folder, project, self._id, self._job)
         if self._job is not None and Claimer(self._paths, self._id).nothing_left():
-            return self._leave("nothing left", EXIT_DONE)  # a unit that a chain did not need
+            # A job that was not needed, because others were quicker: neither are those that wait behind it.
+            Departure(self._paths, self._id, self._limits.resumable).leave(0, self._note)
+            return self._leave("nothing left", EXIT_DONE)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
         try:
@@ -168,6 +173,7 @@ class Agent:
         header["code"] = describe_code(self._config)
         if self._job is not None:
             header["job"] = self._job
+            header.update(self._limits.header())
         return header
 
     def _note(self, text: str) -> None:
@@ -196,7 +202,7 @@ class Agent:
         warming = None
         if config.warm_mode != "off":
             warming = Warming(config, env, paths.agent, paths.warm, self._note)
-        limits = Limits(config, self._job is not None, os.environ)
+        limits = self._limits
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
         workplace = Workplace(config, paths, self._id, env, ready.folders) if ready.folders is not None else None
         runner = Runner(
@@ -223,6 +229,9 @@ class Agent:
             loop.prepare(config, slots, ready.env)
         else:
             loop.code_watch = CodeWatch(paths.plan, config)
+            if self._job is not None:
+                loop.others = Others(paths, self._id)
+                loop.departure = Departure(paths, self._id, limits.resumable)
             if config.rehearse_s is not None:
                 loop.rehearsal = Rehearsal(config, runner, self._journal, self._slots)
         return loop

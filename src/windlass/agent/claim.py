@@ -11,6 +11,7 @@ from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
+from windlass.journal.write import DiskFull
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 
@@ -100,7 +101,7 @@ class Claimer:
         def change(register: Register) -> Optional[Register]:
             taken.clear()
             holding = rs.from_numbers(busy)
-            if register.todo:
+            if register.todo and not register.is_beyond_throttle(self._agent):
                 agents = len(set(register.held) | {self._agent})
                 wanted = block_size(free, rate_per_s, self._previous, rs.count(register.todo), agents)
                 block, register.todo = rs.take(register.todo, wanted)
@@ -127,6 +128,10 @@ class Claimer:
         """Whether other agents still execute trials that may come back."""
         return any(held for agent, held in self._register.read().held.items() if agent != self._agent)
 
+    def held(self) -> Dict[str, Ranges]:
+        """Agent → trials that it holds."""
+        return self._register.read().held
+
     def recover(self) -> Recovered:
         return recover(self._paths, self._register, self._agent)
 
@@ -145,6 +150,13 @@ class Claimer:
             return None if register.learned == before else register
 
         return self._register.update(apply).learned
+
+    def learn_if_possible(self, change: Callable[[Dict[str, Any]], Dict[str, Any]]) -> Dict[str, Any]:
+        """The same; where the folder cannot be written to, only this agent knows it, and others will find out."""
+        try:
+            return self.learn(change)
+        except (DiskFull, OSError):
+            return change({})
 
     def give_back(self, unfinished: Ranges, busy: Collection[int] = ()) -> Ranges:
         """This agent holds nothing any more but the trials of `busy`, and `unfinished` is everybody's again.

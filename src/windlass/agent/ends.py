@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_READY, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 3, 5, 130
+EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_READY, EXIT_TIME_UP, EXIT_FULL, EXIT_STOPPED = 0, 1, 2, 3, 4, 5, 130
 
 
 class Mode(enum.Enum):

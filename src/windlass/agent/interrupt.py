@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Callable, Dict, Mapping, Optional
@@ -23,8 +24,8 @@ class Limits:
         self.job = job
         self.job_time_s = config.job_time_s if job else None
         self.end_grace_s = config.end_grace_s if job else config.grace_s
-        # Trials with checkpoints may begin in one job and end in another.
-        self._trial_time_s = config.trial_time_s if config.checkpoint is None else None
+        self.trial_time_s = config.trial_time_s
+        self.resumable = config.checkpoint is not None  # then trials may begin in one job and end in another
         self._lead_s = config.lead_s
         self.deadline: Optional[float] = None  # when the job ends, on the monotonic clock
         if self.job_time_s is not None:
@@ -44,12 +45,19 @@ class Limits:
         """When trials are to be told that the end is near."""
         return self._near_at
 
-    def too_late(self, now: float) -> bool:
-        """Whether a trial begun now would not end within the job."""
-        if self.deadline is None or self._trial_time_s is None:
-            return False
-        # The first trials are begun however tight it is: the job was asked for with their time.
-        return now - _BEGAN > _START_S and now + self._trial_time_s > self.deadline + _START_S
+    @property
+    def latest_begin(self) -> float:
+        """After this no trial is begun: it could not end before the notice, which is when trials are told to stop."""
+        if self._near_at is None:
+            return math.inf
+        return self._near_at - (0.0 if self.resumable else self.trial_time_s or 0.0)
+
+    def too_late(self, now: float, ready_at: float, is_first: bool) -> bool:
+        """Whether a trial begun now would be cut by the end of the job's time.
+
+        The first trials of an agent that is just ready are begun however tight it is: no later job has more time.
+        """
+        return now > self.latest_begin and not (is_first and now - ready_at < _START_S)
 
     def is_near(self, now: float) -> bool:
         return self._near_at is not None and now >= self._near_at
@@ -65,6 +73,12 @@ class Limits:
             return self.deadline
         self._near_at = min(self._near_at, now + _START_S)
         return None
+
+    def header(self) -> Dict[str, float]:
+        """For the agent's journal: other agents foresee from it whether trials will come back."""
+        if self.deadline is None or self._near_at is None:
+            return {}
+        return {"notice": round(wall_of(self._near_at), 1), "ends": round(wall_of(self.deadline), 1)}
 
     def variables(self) -> Dict[str, str]:
         """What trials are told when they begin."""

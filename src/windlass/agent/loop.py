@@ -8,14 +8,17 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Collection, Dict, List, Optional
+from typing import Any, Collection, Dict, List, Optional
 
+from windlass.agent import ends
 from windlass.agent.child import Attempt
 from windlass.agent.claim import Claimer, TrialQueue
-from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED, Mode
+from windlass.agent.departure import Departure
+from windlass.agent.ends import Mode
 from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
 from windlass.agent.metrics import MessageReader
+from windlass.agent.others import Others
 from windlass.agent.outdated import EXIT_OUTDATED, NOTE, REASON, CodeWatch
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
@@ -65,9 +68,11 @@ class Loop:
         self._limits = limits
         self.rehearsal: Optional[Rehearsal] = None
         self.code_watch: Optional[CodeWatch] = None
+        self.others: Optional[Others] = None  # where they, and this agent, are jobs that will end
+        self.departure: Optional[Departure] = None
         self._mode = Mode.RUN
         self._reason = "nothing left"
-        self._exit = EXIT_DONE
+        self._exit = ends.EXIT_DONE
         self._warm: Dict[int, WarmServer] = {}
         self._began = time.monotonic()
         self._next_beat = self._began + min(_FIRST_BEAT_S, beat_s(limits.lease_s))
@@ -90,7 +95,8 @@ class Loop:
             signal.signal(number, lambda *_: None)  # the wake-up pipe carries the number
         self._guard = start_guard(self._agent, self._runtime_folder)
         self._runner.gauges.open()
-        self._share()
+        learned = self._claimer.learned()
+        self._runner.sharing.open(self._runner.gauges.nvml, learned, self._claimer.learn_if_possible)
         for descriptor in (self._wake, self._fifo, self._launcher):
             if descriptor is not None:
                 self._poller.register(descriptor, select.EPOLLIN)
@@ -103,17 +109,6 @@ class Loop:
         finally:
             self._take_down()
         return self._exit or self._runner.tally.exit_code(self._runner.failed)
-
-    def _share(self) -> None:
-        """Have the devices shared as the plan says. Nothing has begun yet."""
-
-        def learn(change: Callable[[Dict[str, Any]], Dict[str, Any]]) -> Dict[str, Any]:
-            try:
-                return self._claimer.learn(change)
-            except (DiskFull, OSError):
-                return change({})  # we know it ourselves; others will find out
-
-        self._runner.sharing.open(self._runner.gauges.nvml, self._claimer.learned(), learn)
 
     def _take_down(self) -> None:
         # Nothing is under way here, unless an error of our own brought us down.
@@ -136,9 +131,13 @@ class Loop:
             # Only after the journal is written: whoever takes these trials next must know what became of them.
             if not self._may_hold_more:
                 self._give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
+                if self.departure is not None:
+                    too_short = self.departure.leave(self._runner.tally.cut, self._note)
+                    self._exit = self._exit or (ends.EXIT_TIME_UP if too_short else ends.EXIT_DONE)
+                    self._journal.flush_reserve()
         except (DiskFull, OSError) as error:
             print(f"windlass agent: the end could not be recorded: {error}", file=sys.stderr)
-            self._exit = self._exit or EXIT_FULL
+            self._exit = self._exit or ends.EXIT_FULL
         self._journal.close()
         release_guard(*self._guard)
 
@@ -163,9 +162,8 @@ class Loop:
         if self._limits.is_near(now) and self._mode in (Mode.RUN, Mode.DRAIN):
             self._end_is_near(self._limits.deadline or now)
         if self._mode is Mode.RUN:
-            if self._limits.too_late(now):
-                self._change(Mode.DRAIN, "the job's time is nearly up")
-                self._note("the job's time is nearly up: no more trials are begun in it")
+            if self._limits.too_late(now, self._began, not (runner.attempts or runner.finished)):
+                self._change(Mode.DRAIN, "the job's time is too short for another trial")
             else:
                 self._fill()
         if not runner.attempts and (self._mode is not Mode.RUN or not self._may_continue()):
@@ -220,7 +218,7 @@ class Loop:
         if runner.no_folder and self._mode is Mode.RUN:
             self._note(f"{os.uname().nodename}: {runner.no_folder}")
             self._change(Mode.DRAIN, f"not ready: {runner.no_folder}")
-            self._exit = EXIT_NOT_READY
+            self._exit = ends.EXIT_NOT_READY
             self._abandon_unlaunched()
         if runner.warming is not None:
             for server in runner.warming.closed:
@@ -275,7 +273,7 @@ class Loop:
             return False
         self._change(Mode.DRAIN, REASON)
         self._note(NOTE)
-        self._exit = EXIT_DONE if self._limits.job else EXIT_OUTDATED
+        self._exit = ends.EXIT_DONE if self._limits.job else EXIT_OUTDATED
         try:
             self._journal.flush()
             self._journal.sync()
@@ -294,7 +292,11 @@ class Loop:
             self._next_idle_look = 0.0
             return True
         # A job that is gone without a word: its trials will be ours when its lease is over.
-        return bool(recovered.suspects) or (self._linger and self._claimer.others_hold())
+        if recovered.suspects or (self._linger and self._claimer.others_hold()):
+            return True
+        if self.others is None:
+            return False
+        return self.others.are_waited_for(self._claimer.held(), self._limits, self._runner.tally.longest_s)
 
     def _wait_for_word(self) -> bool:
         """In a job, trials that did not end well: are we about to be told to end as well?"""
@@ -343,7 +345,7 @@ class Loop:
                     self._end_is_near(until)
             elif number == signal.SIGINT and self._mode is Mode.RUN:
                 self._change(Mode.DRAIN, "interrupted")
-                self._exit = EXIT_STOPPED
+                self._exit = ends.EXIT_STOPPED
             elif self._limits.at_its_end(now):
                 self._stop("the job's time limit", Cause.JOB_TIME)
             else:
@@ -365,7 +367,7 @@ class Loop:
         """End the trials under way: politely the first time, at once the second."""
         again = self._mode is Mode.STOP
         self._change(Mode.STOP, reason)
-        self._exit = EXIT_STOPPED
+        self._exit = ends.EXIT_STOPPED
         if self._limits.job:
             self._runner.blame_us(cause)
         self._runner.stop_all(cause, kill=again)
@@ -407,7 +409,7 @@ class Loop:
         server.close()
         if isinstance(event, Refused) and warming.explicit:
             self._change(Mode.STOP, f"warm: {event.reason}")
-            self._exit = EXIT_REFUSED
+            self._exit = ends.EXIT_REFUSED
             print(f"windlass agent: warm start refused: {event.reason}", file=sys.stderr)
             self._unfinished = sorted({attempt.trial.number for attempt in waiting} | self._runner.unended)
             self._runner.abandon(waiting)
@@ -426,7 +428,7 @@ class Loop:
             self._next_beat = now + beat_s(self._limits.lease_s)
             self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
             # In a thread: on a network file system this can take long, and no slot should wait for it.
-            threading.Thread(target=_sync_quietly, args=(self._journal,), daemon=True).start()
+            threading.Thread(target=self._journal.sync_quietly, daemon=True).start()
         try:
             self._runner.output.flush(time.time())
             self._runner.curves.flush()
@@ -445,6 +447,8 @@ class Loop:
         if register is None:
             return
         self._runner.sharing.hear(register.learned)
+        if self._mode is Mode.RUN and self._limits.job and register.is_beyond_throttle(self._agent):
+            self._change(Mode.DRAIN, "fewer jobs at a time were asked for")
         cancelled = register.cancelled
         if cancelled:
             self._queue.drop(cancelled)
@@ -465,10 +469,10 @@ class Loop:
         return True
 
     def _disk_full(self, error: DiskFull) -> None:
-        if self._exit != EXIT_FULL:
+        if self._exit != ends.EXIT_FULL:
             print(f"windlass agent: no room left on the disk of {error}; no more trials are started", file=sys.stderr)
             self._change(Mode.DRAIN if self._mode is Mode.RUN else self._mode, "disk full")
-            self._exit = EXIT_FULL
+            self._exit = ends.EXIT_FULL
             self._abandon_unlaunched()
         try:
             self._journal.flush_reserve()
@@ -488,10 +492,3 @@ class Loop:
         unlaunched = [attempt for attempt in self._runner.attempts.values() if not attempt.launched]
         self._unfinished.extend(attempt.trial.number for attempt in unlaunched)
         self._runner.abandon(unlaunched)
-
-
-def _sync_quietly(journal: JournalWriter) -> None:
-    try:
-        journal.sync()
-    except (OSError, ValueError):
-        pass

@@ -64,6 +64,12 @@ class Tally:
         self._only: Optional[int] = None  # the one trial so far; -1 for several
         self._code = 0
         self._counts: Dict[str, int] = {}
+        self.longest_s: Optional[float] = None  # of the trials that are done
+
+    @property
+    def cut(self) -> int:
+        """How many attempts the end of the job's time cut off."""
+        return self._counts.get(Cause.JOB_TIME.value, 0)
 
     def begun(self, number: int) -> None:
         self._only = number if self._only in (None, number) else -1
@@ -71,6 +77,8 @@ class Tally:
     def ended(self, attempt: Attempt, cause: Cause, code: int, number: int) -> None:
         self._code = code or (128 + number if number else _FAILED)
         self._counts[cause.value] = self._counts.get(cause.value, 0) + 1
+        if cause is Cause.DONE:
+            self.longest_s = max(self.longest_s or 0.0, attempt.ended - attempt.started)
         if self._log is not None:
             how = f" (signal {number})" if number else f" (exit code {code})" if code else ""
             self._log.trial(attempt, cause, how)

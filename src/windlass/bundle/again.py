@@ -10,11 +10,12 @@ from typing import Any
 
 from windlass.bundle.code import NamedPaths, freeze_project
 from windlass.bundle.data import pack_again
-from windlass.bundle.folder import Turn, write_if_changed
+from windlass.bundle.folder import write_if_changed
 from windlass.bundle.live import list_live_files
 from windlass.bundle.words import split_text
 from windlass.claims import ranges as rs
 from windlass.claims.register import RegisterFile
+from windlass.claims.turn import Turn
 from windlass.journal.code import render_code
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +18,10 @@ from windlass.bundle.environment import render_environment
 from windlass.bundle.live import list_live
 from windlass.bundle.zipapp import build_agent
 from windlass.claims import ranges as rs
-from windlass.claims.alive import identity, is_alive
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
+from windlass.claims.turn import Turn
 from windlass.errors import FolderError, input_error
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
@@ -31,7 +30,6 @@ from windlass.search.values import render_value
 from windlass.trialfile import TrialFile, append_trials, id_number
 
 PLAN_VERSION = 1
-_PREPARING_S = 600.0  # a client on another machine that takes longer than this is taken for dead
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -310,45 +308,3 @@ def remember_place(plan: Plan) -> None:
                 file.write("*\n")
     except OSError:
         pass
-
-
-class Turn:
-    """Keeps two clients from adding trials or agents at once: the register says whose turn it is; the dead have none.
-
-    May be taken again by the process that has it.
-    """
-
-    def __init__(self, register_file: RegisterFile, folder: str, patience_s: float = 60.0) -> None:
-        self._register_file = register_file
-        self._folder = folder
-        self._patience_s = patience_s
-        self._me = {**identity(), "since": round(time.time(), 3)}
-        self._had = False
-
-    def __enter__(self) -> None:
-        deadline = time.monotonic() + self._patience_s
-        holder = self._register_file.read().preparer
-        self._had = holder is not None and all(holder.get(key) == self._me[key] for key in ("pid", "began", "boot"))
-        while not self._had and self._register_file.update(self._begin).preparer != self._me:
-            if time.monotonic() > deadline:
-                raise FolderError(
-                    f"{self._folder}: another windlass has been preparing this study for long\n  hint: try again later"
-                )
-            time.sleep(0.05)
-
-    def _begin(self, register: Register) -> Register | None:
-        other = register.preparer
-        if other is not None and is_alive(other) is not False and time.time() - other["since"] < _PREPARING_S:
-            return None
-        register.preparer = self._me
-        return register
-
-    def __exit__(self, *_: object) -> None:
-        if not self._had:
-            self._register_file.update(self._end)
-
-    def _end(self, register: Register) -> Register | None:
-        if register.preparer != self._me:
-            return None
-        register.preparer = None
-        return register

@@ -51,6 +51,7 @@ class Register:
         preparer: Optional[Dict[str, Any]] = None,
         tokens: Optional[List[str]] = None,
         learned: Optional[Dict[str, Any]] = None,
+        throttle: Optional[int] = None,
     ) -> None:
         self.count = count  # trials that exist in trials.jsonl
         self.current = current  # those that the study as it stands now consists of
@@ -59,6 +60,7 @@ class Register:
         self.cancelled = cancelled  # whoever executes one of these stops it
         self.preparer = preparer  # the one process that may add trials now
         self.tokens = tokens or []  # of the changes that led here, the newest first
+        self.throttle = throttle  # how many agents may hold trials; None: any number
         self.learned = learned or {}  # what agents found out for the rest of the study; see claims/learned.py
 
     @classmethod
@@ -76,13 +78,22 @@ class Register:
             self.preparer,
             self.tokens,
             self.learned,
+            self.throttle,
         )
+
+    def is_beyond_throttle(self, agent: str) -> bool:
+        """Whether this agent is to take no more trials. The agents that began first stay."""
+        if self.throttle is None:
+            return False
+        return len([other for other in self.held if other < agent]) >= self.throttle
 
     def held_ranges(self) -> Ranges:
         return rs.normalise(pair for held in self.held.values() for pair in held)
 
     def to_json(self) -> Dict[str, Any]:
-        learned = {"learned": self.learned} if self.learned else {}
+        more: Dict[str, Any] = {"learned": self.learned} if self.learned else {}
+        if self.throttle is not None:
+            more["throttle"] = self.throttle
         return {
             "v": REGISTER_VERSION,
             "count": self.count,
@@ -92,7 +103,7 @@ class Register:
             "cancelled": self.cancelled,
             "preparer": self.preparer,
             "tokens": self.tokens,
-            **learned,
+            **more,
         }
 
     @classmethod
@@ -110,6 +121,7 @@ class Register:
             data["preparer"],
             data["tokens"],
             data.get("learned"),  # not in registers of the first days
+            data.get("throttle"),
         )
 
 

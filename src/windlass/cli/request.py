@@ -17,6 +17,7 @@ from windlass.plan.refuse import find_local_problems
 from windlass.site.cluster import Cluster
 from windlass.site.discover import fetch_cluster, slurm_answers
 from windlass.site.here import fetch_here
+from windlass.site.load import fetch_load
 from windlass.site.local import fetch_local_site
 from windlass.spec import Overrides, find_study_file, load_study, study_from_command
 
@@ -78,7 +79,7 @@ def plan_study(study: Study, flags: dict[str, Any], on: str | None, site: str | 
             "there is no Slurm here: sbatch is missing or not set up",
             "--on local executes the trials on this machine; --site NAME plans for a cluster from its profile",
         )
-    cluster = fetch_cluster(site)
+    cluster = fetch_load(fetch_cluster(site))
     return Asked(study, make_slurm_plan(study, flags, cluster), cluster)
 
 

@@ -9,6 +9,7 @@ import click
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.jobs import look_at_jobs
 from windlass.errors import SchedulerError, input_error
+from windlass.flow import set_throttle
 from windlass.launch.control import send_throttle
 from windlass.slurm.queue import forget_queue
 from windlass.slurm.states import JobState
@@ -20,36 +21,44 @@ from windlass.slurm.states import JobState
 @folder_option
 @json_option
 def command(limit: int, study: str | None, folder: str | None, as_json: bool) -> None:
-    """Let N of the study's jobs run at a time; 0 lifts the limit. Those that run already go on.
+    """Let N of the study's jobs run at a time; 0 lifts the limit.
 
-    Where the study is several arrays, they share N. The jobs of a chain always follow one another.
+    Where more than N run already, the latest of them take no more trials: they end when those that they have begun are
+    done, and the others go on. Where the study is several arrays, they share N. The limit holds until the study has no
+    job left. The jobs of a chain always follow one another.
     """
     paths = find_study(study, folder)
     view = look_at_jobs(paths, (), accounting=False)
     if view is not None and not view.answered:
         raise SchedulerError("the scheduler does not answer\n  hint: nothing was changed; try again later")
-    jobs = [] if view is None else view.in_state(JobState.WAITING)
     chains = set() if view is None else {one.id for one in view.submissions if one.is_chain}
-    waiting = sorted({job.array for job in jobs if job.array is not None and job.submission not in chains})
-    if not waiting and jobs:
+    jobs = [] if view is None else [*view.in_state(JobState.WAITING), *view.in_state(JobState.RUNNING)]
+    single = [job for job in jobs if job.array is not None and job.submission not in chains]
+    if not single and jobs:
         raise input_error(
-            f"what waits of {paths.folder} are jobs of a chain: each goes on where the one before was",
+            f"what {paths.folder} has are jobs of a chain: each goes on where the one before was",
             "`windlass run --agents N` has more chains side by side",
         )
-    if not waiting:
-        raise input_error(f"no job of {paths.folder} waits", "`windlass run` submits what is missing")
+    if not single:
+        raise input_error(f"no job of {paths.folder} waits or runs", "`windlass run` submits what is missing")
+    running = sum(job.state is JobState.RUNNING for job in single)
+    waiting = sorted({job.array for job in single if job.state is JobState.WAITING and job.array is not None})
     shares = share(limit, len(waiting))
     for array, part in zip(waiting, shares, strict=True):
         problem = send_throttle(array, part)
         if problem is not None:
             raise SchedulerError(f"job {array}: {problem}")
+    set_throttle(paths, limit)
     forget_queue(paths.queue)
+    ending = max(0, running - limit) if limit else 0
     if as_json:
-        print(json.dumps({"study": paths.folder, "throttle": dict(zip(map(str, waiting), shares, strict=True))}))
-    elif limit:
-        print(f"at most {sum(shares)} jobs at a time: {', '.join(str(array) for array in waiting)}")
-    else:
-        print(f"any number of jobs at a time: {', '.join(str(array) for array in waiting)}")
+        arrays = dict(zip(map(str, waiting), shares, strict=True))
+        print(json.dumps({"study": paths.folder, "limit": limit, "throttle": arrays, "ending": ending}))
+        return
+    text = f"at most {max(limit, sum(shares))} jobs at a time" if limit else "any number of jobs at a time"
+    if ending:
+        text += f"; {ending} of the {running} that run end after the trials they have begun"
+    print(text)
 
 
 def share(limit: int, arrays: int) -> list[int]:

@@ -15,7 +15,12 @@ _ROUND_MB = 100
 _RESERVE_S = 60.0  # of a job's time: to start, and to end in order
 _OUT_OF_MEMORY = {Cause.HOST_MEMORY.value: "memory", Cause.GPU_MEMORY.value: "GPU memory"}
 # How an agent ends that has seen its work through, or as much of it as its job had time for.
-_IN_ORDER = ("nothing left", "the job's time is nearly up", "the end of the job's time is near")
+_IN_ORDER = (
+    "nothing left",
+    "the job's time is nearly up",
+    "the job's time is too short for another trial",
+    "the end of the job's time is near",
+)
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,13 @@ class JournalWriter:
     def sync(self) -> None:
         self._file.sync()
 
+    def sync_quietly(self) -> None:
+        """For a thread: whoever depends on it syncs again, and hears of errors then."""
+        try:
+            self.sync()
+        except (OSError, ValueError):
+            pass
+
     def close(self) -> None:
         self._drop_reserve()
         self._file.close()

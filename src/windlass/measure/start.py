@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windlass.bundle.folder import Turn, folder_error, prepare_folder
+from windlass.bundle.folder import folder_error, prepare_folder
 from windlass.claims.client import client_name
 from windlass.claims.recover import Coroner, Fate
 from windlass.claims.register import RegisterFile
+from windlass.claims.turn import Turn
 from windlass.collect.follow import Follower
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.submissions import read_submissions

@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass, replace
 
 from windlass.durations import spell_duration
+from windlass.plan.capacity import Capacity
 from windlass.plan.chain import Chain, plan_chain
 from windlass.plan.draft import Draft, whole_minutes
 from windlass.plan.sharing import OneTrial
+from windlass.site.merge import GUESS
 
 _DEFAULT_TIME_S = 3600
+_LEAST_WORK_S = 120.0  # of trials in a job: for less, starting one is not worth it
 
 
 @dataclass(frozen=True)
@@ -19,21 +22,21 @@ class Agents:
     waves: int  # trials that each slot takes in turn
     time_s: int  # of one job
     expect_s: float | None = None  # that it will really last; None: nobody knows
+    because: str = ""  # why so many
 
 
-def choose_agents(draft: Draft, width: int, one: OneTrial | None) -> Agents:
+def choose_agents(draft: Draft, width: int, one: OneTrial | None, capacity: Capacity) -> Agents:
     """`width`: trials that an agent has at a time; `one`: the time that one of them takes there."""
     trials, said, limit_s = draft.trial_count, _said_agents(draft), draft.limit_s
     most = most_agents(draft, math.ceil(trials / width))
     if one is None:
         return _without_time(draft, width, said, most)
-    together = _fit(one, min(draft.cluster.min_job_s, limit_s or math.inf))
-    count = said or max(1, min(most, math.ceil(trials / (width * together))))
+    count, because = (said, "") if said else _weigh(draft, width, one, capacity, most)
     waves = max(1, math.ceil(trials / (width * count)))
-    unit_s, longest_s = draft.value("unit_s"), one.ask_s(1)
+    unit_s, longest_s = draft.value("unit_s"), one.expect_s(1) * one.safety
     if draft.checkpoints:
         if plan_chain(one.expect_s(waves), unit_s, limit_s) is not None:
-            return _chain_agents(draft, width, count, one)
+            return replace(_chain_agents(draft, width, count, one), because=because)
     elif longest_s > unit_s and (limit_s is None or longest_s <= limit_s):
         parts = math.ceil(longest_s / unit_s)
         draft.warnings.append(
@@ -41,11 +44,38 @@ def choose_agents(draft: Draft, width: int, one: OneTrial | None) -> Agents:
             f"with `checkpoint:` it becomes {parts} units of {spell_duration(unit_s)}"
         )
     whole_s = one.ask_s(waves)
-    draft.because["time_s"] = f"{one.because}, {waves} in turn"
+    draft.because["time_s"] = f"{one.because}, {waves} in turn; setup and the notice before the end are on top"
     if limit_s is not None and whole_s > limit_s >= one.expect_s(1):
         draft.warnings.append(_warn_of_limit(draft, count, limit_s, one.expect_s(waves) > limit_s))
         whole_s = limit_s
-    return Agents(count, waves, whole_minutes(whole_s), min(whole_s, one.expect_s(waves)))
+    return Agents(count, waves, whole_minutes(whole_s), min(whole_s, one.expect_s(waves)), because)
+
+
+def _weigh(draft: Draft, width: int, one: OneTrial, capacity: Capacity, most: int) -> tuple[int, str]:
+    """How many agents where the user does not say it, and why.
+
+    Few jobs wait less in all and begin their environment less often; beside idle devices more of them are through
+    sooner. Jobs that fit now do not wait, so trials are spread over them, until a job has too little to do.
+    """
+    trials, cluster = draft.trial_count, draft.cluster
+    together = _fit(one, min(cluster.min_job_s, draft.limit_s or math.inf))
+    grouped = max(1, min(most, math.ceil(trials / (width * together))))
+    apart = math.ceil(trials / width)
+    if draft.declared("throttle"):
+        asked = min(int(draft.value("throttle")), apart, most)
+        if asked > grouped:
+            return asked, f"{draft.settings['throttle'].source}: {asked} at a time"
+        return grouped, ""
+    if grouped >= min(apart, most) or capacity.free is None:
+        return grouped, ""
+    shortest = f"jobs of about {spell_duration(cluster.min_job_s)} or less work"
+    if cluster.sources.get("min_job_s", GUESS) != GUESS:
+        return grouped, f"{cluster.profile} wants no jobs shorter than {spell_duration(cluster.min_job_s)}"
+    busy = math.ceil(trials * one.middle_s / (width * _LEAST_WORK_S))
+    spread = min(capacity.free, cluster.throttle, busy, apart, most)
+    if spread <= grouped:
+        return grouped, f"{shortest}; no more would start at once" if capacity.free <= grouped else ""
+    return spread, f"spread over {capacity.what} that are idle now, where {capacity.free} such jobs fit"
 
 
 def _said_agents(draft: Draft) -> int | None:
@@ -64,7 +94,10 @@ def _warn_of_limit(draft: Draft, agents: int, limit_s: float, too_short: bool) -
             f"{agents} agents of at most {spell_duration(limit_s)} cannot take all {draft.trial_count} trials; "
             "run again for the rest, or allow more agents"
         )
-    return f"jobs of at most {spell_duration(limit_s)} leave less than the wanted safety beyond the estimate"
+    return (
+        f"jobs may last {spell_duration(limit_s)} at most, little more than the trials themselves: one that "
+        "takes longer than expected, or that begins late after a slow setup, is cut off"
+    )
 
 
 def _fit(one: OneTrial, room_s: float) -> int:

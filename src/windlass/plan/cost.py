@@ -33,7 +33,7 @@ class Work:
 class Limits:
     agents: int
     job_s: float | None
-    throttle: int
+    at_once: int
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,15 @@ class Prices:
         return Cost(gpu_hours, core_hours, billed, unit, at_most)
 
 
-def finish_s(expect_s: float, agents: int, throttle: int | None) -> float:
-    """Until the last job ends, if as many start at once as may."""
-    return expect_s * math.ceil(agents / throttle) if throttle else expect_s
+def finish_s(work: Work, agents: int, waves: int, time_s: float, at_once: int) -> float:
+    """Until the last trial ends, where `at_once` of these jobs run at a time."""
+    one = work.one
+    if agents <= at_once:
+        return one.expect_s(waves)
+    longer = math.ceil(work.trials / (work.width * at_once))
+    if one.expect_s(longer) <= one.usable_s(time_s):
+        return one.expect_s(longer)  # those that run have the time to take what the others would have
+    return one.expect_s(waves) * math.ceil(agents / at_once)
 
 
 def find_splits(work: Work, prices: Prices, limits: Limits, planned: int) -> tuple[Split, ...]:
@@ -77,14 +83,17 @@ def find_splits(work: Work, prices: Prices, limits: Limits, planned: int) -> tup
     found: dict[int, Split] = {}
     one, most_s = work.one, limits.job_s if limits.job_s is not None else math.inf
     for length_s in sorted({min(hours * 3600.0, most_s) for hours in _LENGTHS_H}):
-        waves = 1 + int((length_s - one.ask_s(1)) // (one.middle_s * one.safety))
+        # So many hours of trials; setup and notice are on top where the site's limit leaves room for them.
+        waves = 1 + int((length_s - one.expect_s(1) * one.safety) // (one.middle_s * one.safety))
+        while waves > 1 and one.ask_s(waves) > most_s:
+            waves -= 1
         if waves < 1 or length_s < prices.cluster.min_job_s:
             continue
         agents = min(math.ceil(work.trials / (work.width * waves)), limits.agents)
         waves = math.ceil(work.trials / (work.width * agents))
         time_s = whole_minutes(one.ask_s(waves))
         if time_s <= most_s and agents != planned:
-            estimate_s = finish_s(one.expect_s(waves), agents, limits.throttle)
+            estimate_s = finish_s(work, agents, waves, time_s, limits.at_once)
             found.setdefault(agents, Split(agents, time_s, waves, estimate_s, prices.of(work.jobs_s(agents))))
     return _spread(sorted(found.values(), key=lambda split: -split.agents))
 

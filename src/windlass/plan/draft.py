@@ -51,7 +51,10 @@ class Draft:
 
     @property
     def limit_s(self) -> float | None:
-        return self.cluster.longest_time_s(self.value("partition"))
+        """The longest that a job may last: the partition, and the QOS where one is named, say so."""
+        limits = [self.cluster.longest_time_s(self.value("partition"))]
+        limits += [qos.max_time_s for qos in self.cluster.qos if qos.name == self.value("qos")]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def untyped_name(self, gpus: int) -> str:
         """A type that the cluster does not know is asked for all the same: refusing says which there are."""

@@ -16,6 +16,7 @@ from windlass.slurm.options import VALUES, find_options, option_name
 
 # Options of sbatch that would take the array from under us.
 _OURS = ("array", "comment", "help", "parsable", "test-only", "usage", "version", "wait", "wrap")
+_ON_TOP_S = 300.0  # what a job has beyond its trials: setup before the first, a notice after the last
 # Options that say what Windlass works out, and its own words for them.
 _WORDS = {
     "time": "needs: {time: …}",
@@ -193,7 +194,9 @@ def _time(case: Case) -> Iterator[Problem]:
         limits.append((qos.max_time_s, f"QOS {qos.name}"))
     for limit_s, who in limits:
         if case.request.time_s > limit_s > 0:
-            limit, parts = spell_duration(limit_s), math.ceil(case.request.time_s / limit_s)
+            limit = spell_duration(limit_s)
+            parts = math.ceil(min(case.request.time_s, case.plan.settings["time_s"].value or math.inf) / limit_s)
+            fits_s = limit_s - _ON_TOP_S if limit_s > 2 * _ON_TOP_S else limit_s
             other = "" if who.startswith("QOS") else _best_partition(case)
             cures = [f"`--partition {other}`"] if other else []
             if not case.interactive:
@@ -203,7 +206,7 @@ def _time(case: Case) -> Iterator[Problem]:
             yield case.problem(
                 "time_s",
                 f"jobs of {spell_duration(case.request.time_s)} never start: {who} allows {limit}",
-                limit,
+                limit if case.interactive else spell_duration(fits_s),
                 "; or ".join(cures),
             )
 

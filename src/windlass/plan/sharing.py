@@ -12,7 +12,8 @@ from windlass.plan.evidence import MEASURE_HINT, Budgets, Evidence, TrialTime
 
 _SAME_MEMORY = 0.02
 _INSTANT_S = 0.001
-_LEAST_ROOM_S = 300.0  # of a job beyond the estimate: environment, code and data come before the first trial
+_SETUP_S = 180.0  # of a job, before its first trial begins: environment, code and data
+_MOST_NOTICE = 4  # the notice before a job's end takes a quarter of its time at most; see agent/interrupt.py
 
 
 @dataclass(frozen=True)
@@ -201,23 +202,32 @@ class OneTrial:
     safety: float = 1.0
     because: str = ""
     once_s: float = 0.0  # what the first of them take longer to begin: imports that the others share
-    room_s: float = 0.0  # beyond that, at least
+    notice_s: float = 0.0  # before the job's end, when trials are told to stop: they have to be done by then
 
     def expect_s(self, waves: int) -> float:
         """So many in turn: the last of them may be a long one."""
         return (waves - 1) * self.middle_s + self.high_s + self.once_s
 
+    def usable_s(self, job_s: float) -> float:
+        """How long a job of this length executes trials, where its setup takes no time worth mentioning."""
+        return job_s - min(self.notice_s, job_s / _MOST_NOTICE)
+
     def ask_s(self, waves: int) -> float:
+        """The time of a job for so many: what comes before the first trial and after the last is on top."""
         expect_s = self.expect_s(waves)
-        return round(max(expect_s * self.safety, expect_s + self.room_s), 3)
+        work_s = expect_s + _SETUP_S
+        least_s = min(work_s + self.notice_s, work_s * _MOST_NOTICE / (_MOST_NOTICE - 1))
+        return round(max(expect_s * self.safety, least_s), 3)
 
 
 def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, mode: Mode) -> OneTrial | None:
     """`k`: how many share a device; None: what was measured of that tells nothing of these."""
     if time is None:
         return None
+    notice_s = float(evidence.settings["lead_s"].value)
     if time.declared:
-        return OneTrial(time.middle_s, time.high_s, 1.0, f"{time.source}: {spell_duration(time.high_s)} a trial")
+        because = f"{time.source}: {spell_duration(time.high_s)} a trial"
+        return OneTrial(time.middle_s, time.high_s, 1.0, because, notice_s=notice_s)
     measured, middle_s = evidence.measured, time.middle_s
     uneven, once_s = time.high_s / max(_INSTANT_S, middle_s), 0.0
     alone = _alone(measured) if measured is not None and time.source == evidence.measured_source else None
@@ -232,7 +242,7 @@ def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, m
     one = spell_duration(middle_s) if middle_s >= 100 else f"{middle_s:.3g} s"
     because = f"{time.source}: {one} a trial{beside}, {safety:g} for safety"
     middle_s = max(_INSTANT_S, middle_s * slower)
-    return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, _LEAST_ROOM_S)
+    return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, notice_s)
 
 
 def _unevenness(probes: Sequence[Probe], alone: Round) -> float:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from windlass.ids import slug
 from windlass.model import Plan, Request, Setting, Study, Terms
 from windlass.plan.agents import Agents, choose_agents, choose_throttle, most_agents
+from windlass.plan.capacity import Capacity, JobSize, find_capacity
 from windlass.plan.cost import Limits, Prices, Work, find_splits, finish_s
 from windlass.plan.draft import Draft
 from windlass.plan.evidence import HOST_HEADROOM, Evidence, Figure, find_evidence, largest_mix_mb, settle
@@ -38,8 +39,10 @@ def plan_slurm(
     draft.warnings += evidence.warnings
     layout = choose_layout(draft)
     one = time_in_company(evidence, evidence.time, layout.company, layout.mode)
-    agents = choose_agents(draft, layout.width, one)
-    request = _make_request(draft, study, layout, agents)
+    size = _choose_size(draft, layout)
+    capacity = find_capacity(draft, size)
+    agents = choose_agents(draft, layout.width, one, capacity)
+    request = _make_request(draft, study, size, agents)
     slots = layout.slots
     plan = Plan(
         study=study,
@@ -51,6 +54,7 @@ def plan_slurm(
         cpus_per_slot=max(1, request.cpus // slots.count),
         gpus=(),
         agents=agents.count,
+        agents_because=agents.because,
         settings=settle(evidence, layout.budgets.other, one.high_s * one.safety if one is not None else None),
         launcher="slurm",
         terms=Terms(
@@ -72,7 +76,7 @@ def plan_slurm(
         else None,
         warnings=tuple(draft.warnings),
     )
-    return _with_cost(plan, draft, layout, agents, one)
+    return _with_cost(plan, draft, layout, agents, one, capacity)
 
 
 def end_grace_s(grace_s: float, kill_wait_s: float | None) -> float:
@@ -85,17 +89,23 @@ def end_grace_s(grace_s: float, kill_wait_s: float | None) -> float:
     return min(grace_s, kill_wait_s - min(_RECORD_S, kill_wait_s / 2))
 
 
-def _make_request(draft: Draft, study: Study, layout: Layout, agents: Agents) -> Request:
-    cluster, gpus, gpu_type = draft.cluster, layout.gpus, layout.gpu_type
+def _choose_size(draft: Draft, layout: Layout) -> JobSize:
+    """What each job asks for, but for its time."""
     cpus = _choose_cpus(draft, layout)
+    gpu_type = layout.gpu_type.name if layout.gpu_type is not None else draft.untyped_name(layout.gpus)
+    return JobSize(cpus, _choose_memory(draft, layout, cpus), layout.gpus, gpu_type, draft.value("nodes"))
+
+
+def _make_request(draft: Draft, study: Study, size: JobSize, agents: Agents) -> Request:
+    cluster = draft.cluster
     return Request(
         job_name=f"{slug(os.path.basename(study.project_dir))}-{study.name}",
         time_s=agents.time_s,
-        cpus=cpus,
-        memory_mb=_choose_memory(draft, layout, cpus),
-        gpus=gpus,
-        gpu_type=gpu_type.name if gpu_type is not None else draft.untyped_name(gpus),
-        nodes=draft.value("nodes"),
+        cpus=size.cpus,
+        memory_mb=size.memory_mb,
+        gpus=size.gpus,
+        gpu_type=size.gpu_type,
+        nodes=size.nodes,
         account=_choose_account(draft),
         partition=_choose_partition(draft),
         qos=draft.take("qos"),
@@ -118,7 +128,9 @@ def _packs(draft: Draft, layout: Layout) -> bool:
     return bool(draft.evidence.peaks)
 
 
-def _with_cost(plan: Plan, draft: Draft, layout: Layout, agents: Agents, one: OneTrial | None) -> Plan:
+def _with_cost(
+    plan: Plan, draft: Draft, layout: Layout, agents: Agents, one: OneTrial | None, capacity: Capacity
+) -> Plan:
     """What it costs and how long it takes, as far as anybody knows how long a trial takes."""
     assert plan.request is not None
     prices = Prices(plan.request, draft.cluster, layout.gpu_type)
@@ -130,11 +142,17 @@ def _with_cost(plan: Plan, draft: Draft, layout: Layout, agents: Agents, one: On
     if draft.units > 1:
         return replace(plan, cost=cost, estimate_s=agents.expect_s)
     most = most_agents(draft, math.ceil(plan.trial_count / layout.width))
-    limits = Limits(most, draft.limit_s, draft.value("throttle") or draft.cluster.throttle)
+    throttle = draft.value("throttle") or draft.cluster.throttle
+    wanted = min(agents.count, plan.request.throttle or agents.count)
+    limits = Limits(most, draft.limit_s, capacity.at_once(throttle))
+    estimate_s, at_once = agents.expect_s, capacity.at_once(wanted)
+    if agents.count > at_once:
+        estimate_s = finish_s(work, agents.count, agents.waves, agents.time_s, at_once)
     return replace(
         plan,
         cost=cost,
-        estimate_s=finish_s(agents.expect_s, agents.count, plan.request.throttle),
+        estimate_s=estimate_s,
+        estimate_because=capacity.explain(wanted, agents.count),
         alternatives=find_splits(work, prices, limits, agents.count),
     )
 

@@ -114,6 +114,7 @@ class Cluster:
     support: tuple[str, ...] = ()  # where users get help
     login_hosts: tuple[str, ...] = ()  # patterns
     notes: tuple[str, ...] = ()
+    waiting: Mapping[str, int] = field(default_factory=dict)  # partition → jobs of others that wait for resources now
     live: bool = False  # whether the scheduler was asked; without it all is as the profile says
     asked_at: float | None = None  # when, in seconds since 1970
     # Defaults for settings, in the words of plan/settings.py.

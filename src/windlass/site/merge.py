@@ -77,7 +77,7 @@ def _default_source(field: Field[Any]) -> str:
     return UNKNOWN if field.default in (None, ()) or field.default is MISSING else GUESS
 
 
-_UNSOURCED = {"sources", "said_file", "live", "asked_at"}
+_UNSOURCED = {"sources", "said_file", "live", "asked_at", "waiting"}
 
 
 def _drop_stale_defaults(defaults: dict[str, Any], live: Live, gpus: tuple[GpuType, ...]) -> list[str]:

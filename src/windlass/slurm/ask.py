@@ -8,7 +8,7 @@ from typing import Dict, Mapping, Optional, Sequence
 
 TIMEOUT_S = 30.0  # a controller that is down makes the commands give up after 9 to 18 s
 # The user's own defaults for these commands would filter or reshape what they print.
-_SHAPING = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SLURM_BITSTR_LEN", "SLURM_TIME_FORMAT")
+_SHAPING = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SCANCEL_", "SLURM_BITSTR_LEN", "SLURM_TIME_FORMAT")
 
 
 def plain_environment(more: Mapping[str, str]) -> Dict[str, str]:

@@ -23,6 +23,7 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
         "method": plan.study.space.method,
         "trials": plan.trial_count,
         "agents": plan.agents,
+        "agents_because": plan.agents_because,
         "slots": plan.slots,
         "slots_because": plan.slots_because,
         "request": {
@@ -34,6 +35,7 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
         },
         "pack": asdict(plan.pack) if plan.pack is not None else None,
         "estimate_s": plan.estimate_s,
+        "estimate_because": plan.estimate_because,
         "cost": asdict(plan.cost) if plan.cost is not None else None,
         "alternatives": [asdict(split) for split in plan.alternatives],
         "settings": {key: {"value": one.value, "source": one.source} for key, one in plan.settings.items()},
@@ -117,7 +119,11 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
         chain = f", each a chain of {_units(plan)} units of {_render_unit(request.time_s)}"
         throttle = ""
     profile_only = "" if plan.site_asked else "  (as its profile knows it; no scheduler was asked)"
-    lines = [f"site       {plan.site_name}{profile_only}", f"agents     {plan.agents}{chain}{throttle}{in_turn}"]
+    because = f"  ({plan.agents_because})" if plan.agents_because else ""
+    lines = [
+        f"site       {plan.site_name}{profile_only}",
+        f"agents     {plan.agents}{chain}{throttle}{in_turn}{because}",
+    ]
     asked = {
         "time_s": render_duration(request.time_s),
         "cpus": f"{request.cpus} cores",
@@ -153,6 +159,8 @@ def _render_estimate(plan: Plan) -> list[str]:
             at_once = ""
         elif plan.request.throttle and _units(plan) == 1:
             at_once = f" with {_count(plan.request.throttle, 'job')} at a time"
+        if plan.estimate_because:
+            at_once = f" {plan.estimate_because}"
         lines.append(f"estimate   about {_render_about(plan.estimate_s)}{at_once}")
     if plan.cost is not None:
         lines.append(f"cost       {render_cost(plan.cost)}")
@@ -186,7 +194,8 @@ def render_cost_line(plan: Plan) -> str:
     else:
         throttle = f", {plan.request.throttle} at a time" if plan.request.throttle else ""
         jobs = f"{_count(plan.agents, 'job')} of {time}{throttle}"
-    done = f", about {_render_about(plan.estimate_s)} once they start" if plan.estimate_s is not None else ""
+    assumed = plan.estimate_because or "once they start"
+    done = f", about {_render_about(plan.estimate_s)} {assumed}" if plan.estimate_s is not None else ""
     split = next(iter(plan.alternatives), None)
     other = f"; or {split.agents} of {_render_about(split.time_s)} (--agents {split.agents})" if split else ""
     return f"{jobs}: {render_cost(plan.cost)}{done}{other}"

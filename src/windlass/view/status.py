@@ -11,6 +11,7 @@ from windlass.journal.fold import TrialRecord
 from windlass.states import Cause, State
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
 from windlass.view.progress import render_duration
+from windlass.view.trouble import find_trouble
 
 _ORDER = (State.DONE, State.RUNNING, State.WAITING, State.FAILED, State.INTERRUPTED, State.CANCELLED)
 _SHOWN_RUNNING = 8
@@ -18,12 +19,14 @@ _SHOWN_NOTES = 5
 
 
 def view_to_json(view: StudyView) -> dict[str, Any]:
-    """Stable keys: study, folder, trials, counts, causes, eta_s, time_left, spent, to_come, running, agents, jobs, …"""
+    """Stable keys: study, folder, trials, problem, counts, causes, eta_s, time_left, spent, to_come, running, …"""
     now = time.time()
+    trouble = find_trouble(view)
     return {
         "study": view.name,
         "folder": view.folder,
         "trials": view.total,
+        "problem": None if trouble is None else {"reason": trouble.reason, "remedy": trouble.remedy},
         "counts": view.counts,
         "causes": view.causes,
         "eta_s": None if view.eta_s is None else round(view.eta_s, 1),
@@ -138,13 +141,15 @@ def _causes(view: StudyView) -> list[str]:
 
 def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -> str:
     """The study in a few lines; `only` names the job, and the task, that was asked for."""
-    lines = [f"{view.name}   {view.total} trials   {view.folder}", f"  {_counts(view) or 'no trials'}"]
+    trouble = find_trouble(view)
+    lines = [f"{view.name}: {trouble}"] if trouble is not None else []
+    lines += [f"{view.name}   {view.total} trials   {view.folder}", f"  {_counts(view) or 'no trials'}"]
     alive = [agent for agent in view.agents if agent.alive]
     if alive:
         slots = sum(agent.record.slots for agent in alive)
         hosts = ", ".join(sorted({agent.record.host for agent in alive}))
         lines.append(f"  {len(alive)} agent(s), {slots} slots on {hosts}; time left {render_left(view.left)}")
-    elif view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]:
+    elif trouble is None and (view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]):
         lines.append(f"  {render_nobody(view.jobs)}")
     hours = render_hours(view)
     if hours:
@@ -176,7 +181,9 @@ def _suspects(view: StudyView) -> list[str]:
 
 def render_end(view: StudyView) -> str:
     """The last words of a run."""
-    text = f"{view.name}: {_counts(view)} of {view.total}"
+    trouble = find_trouble(view)
+    text = f"{view.name}: {trouble}\n" if trouble is not None else ""
+    text += f"{view.name}: {_counts(view)} of {view.total}"
     if view.causes:
         text += "\n" + "\n".join([*_causes(view), "  see `windlass logs --failed`"])
     return text

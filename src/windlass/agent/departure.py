@@ -1,0 +1,130 @@
+"""What an agent in a job sees to when it leaves: whether others go on, and who waits for nothing. Python 3.9."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Callable, List, Optional, Set, Tuple
+
+from windlass.claims import ranges as rs
+from windlass.claims.register import RegisterFile
+from windlass.claims.turn import Turn
+from windlass.errors import WindlassError
+from windlass.journal.read import JournalReader, journal_files, read_header
+from windlass.journal.write import DiskFull
+from windlass.paths import StudyPaths
+from windlass.slurm.ask import ask
+from windlass.slurm.queue import forget_queue, read_queue
+from windlass.slurm.rows import QueueRow
+from windlass.slurm.states import JobState
+
+_QUEUE_AGE_S = 2.0  # agents often leave together: one answer of the scheduler serves all of them
+_LOCK_PATIENCE_S = 5.0
+_TAIL_BYTES = 16 << 10
+_PRESENT = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.UNKNOWN})
+
+
+class Departure:
+    """The last agent of a study cancels agents that still wait, or reports that trials are left and nobody is there."""
+
+    def __init__(self, paths: StudyPaths, agent: str, resumable: bool) -> None:
+        self._paths = paths
+        self._resumable = resumable  # whether trials go on in another job from where they were
+        self._agent = agent
+        self._register = RegisterFile(paths.claims, agent)
+
+    def leave(self, cut: int, note: Callable[[str], None]) -> bool:
+        """To be called once this agent holds nothing. Returns whether the time of its job was too short.
+
+        That is so where the end of the job cut off trials (`cut` of them) that have to begin anew, and where trials are
+        left that no other agent will take. Both are reported: in the journal, and in the job's own output.
+        """
+        texts: List[str] = []
+        if cut and not self._resumable:
+            texts.append(f"the job's time was up before {_count(cut)} done, which must begin anew in another job")
+        try:
+            left = self._settle(texts)
+        except (OSError, DiskFull, WindlassError):
+            left = 0  # the folder or the scheduler is out of reach: `windlass status` tells the same later
+        if left:
+            texts.append(f"the study is not complete: {left} trials are left, and no agent waits or runs for it")
+        for text in texts:
+            print(f"windlass agent: {text}", file=sys.stderr)
+            note(text)
+        return bool(left or (cut and not self._resumable))
+
+    def _settle(self, texts: List[str]) -> int:
+        """How many trials are left that nobody will execute."""
+        register = self._register.read()
+        if register.held_ranges():
+            return 0  # others are at work: the last of them sees to this
+        if not register.todo:
+            self._cancel_waiting(texts)
+            return 0
+        return 0 if self._is_somebody_there() else rs.count(register.todo)
+
+    def _cancel_waiting(self, texts: List[str]) -> None:
+        """Take agents out of the queue that would start for nothing, those of this study alone."""
+        waiting = [row for row in self._rows() if row.state is JobState.WAITING]
+        if not waiting:
+            return
+        # While this lock is held no client can add trials or submit agents for them.
+        with Turn(self._register, self._paths.folder, _LOCK_PATIENCE_S):
+            register = self._register.read()
+            if register.todo or register.held_ranges():
+                return
+            arrays = sorted({str(row.array) for row in waiting})
+            if ask(["scancel", "--state=PENDING", *arrays], {}) is None:
+                return
+        forget_queue(self._paths.queue)
+        count = sum(row.tasks() for row in waiting)
+        jobs = "1 job that waited was" if count == 1 else f"{count} jobs that waited were"
+        texts.append(f"{jobs} cancelled: all trials are through, and nothing was left for them")
+
+    def _is_somebody_there(self) -> bool:
+        """Whether an agent of this study waits or runs; also where the scheduler does not answer."""
+        rows = self._rows()
+        if not rows:
+            return True
+        gone = self._agents_gone()
+        return any(row.state is JobState.WAITING or (row.array, row.task) not in gone for row in rows)
+
+    def _rows(self) -> List[QueueRow]:
+        """The queue's rows of this study's agents that wait or run; this agent's own is among them."""
+        queue = read_queue(self._paths.queue, ask, _QUEUE_AGE_S)
+        if queue is None:
+            return []
+        comments = self._comments()
+        return [row for row in queue.rows if row.comment in comments and row.state in _PRESENT]
+
+    def _comments(self) -> Set[str]:
+        """The comments that this study's jobs carry, from the journals of the clients that submitted them."""
+        found: Set[str] = set()
+        for path in journal_files(self._paths.journal):
+            if os.path.basename(path).startswith("client-"):
+                reader = JournalReader(path)
+                events = reader.read()
+                while events:
+                    found.update(f"windlass:{event['sub']}" for event in events if event.get("e") == "submit")
+                    events = reader.read()
+        return found
+
+    def _agents_gone(self) -> Set[Tuple[Optional[int], Optional[int]]]:
+        """Array and task of the agents whose journals have ended, and of this one."""
+        gone: Set[Tuple[Optional[int], Optional[int]]] = set()
+        for path in journal_files(self._paths.journal):
+            header = read_header(path) or {}
+            job = header.get("job")
+            if job and (header.get("id") == self._agent or _has_ended(path)):
+                gone.add((job.get("array"), job.get("task")))
+        return gone
+
+
+def _has_ended(path: str) -> bool:
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        return b'"e":"bye"' in file.read()
+
+
+def _count(trials: int) -> str:
+    return "1 trial was" if trials == 1 else f"{trials} trials were"

@@ -1,0 +1,113 @@
+"""Why a study does not go on by itself, and what to do about it: the first thing that people want to know. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.collect.jobview import JobView
+from windlass.collect.reconcile import StudyView
+from windlass.journal.fold import AgentRecord
+from windlass.slurm.states import JobState
+from windlass.states import Cause, State
+from windlass.view.progress import render_duration
+
+_NOT_READY = "not ready: "
+# As agents give the reason of their end; see agent/loop.py.
+_TIME_UP = (
+    "the end of the job's time is near",
+    "the job's time limit",
+    "the job's time is too short for another trial",
+    "the job's time is nearly up",
+)
+_DISK_FULL = "disk full"
+_CODE_FULL = 5  # exit code of an agent; see docs/failures.md
+_COMING = (JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED)
+_SHOWN_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Trouble:
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.remedy}"
+
+
+def find_trouble(view: StudyView) -> Trouble | None:
+    """What ended the agents that were submitted last; None while one is at work, or where no trial is open."""
+    open_trials = view.counts[State.WAITING.value] + view.counts[State.INTERRUPTED.value]
+    if not open_trials or any(agent.alive for agent in view.agents):
+        return None
+    agents, jobs, request = _of_last_submission(view)
+    ready = [agent for agent in agents if agent.ended and not agent.reason.startswith(_NOT_READY)]
+    unready = [agent for agent in agents if agent.reason.startswith(_NOT_READY)]
+    if unready and not ready:
+        return _explain_unready(unready)
+    if any(agent.reason == _DISK_FULL for agent in agents) or any(map(_died_of_full_disk, jobs)):
+        reason = f"{_trials(open_trials)} not done: the disk of {view.folder} is full, or your quota there"
+        return Trouble(reason, "Make room there (`windlass clean` shows what can go), then `windlass run` goes on")
+    if any(job.state in _COMING for job in jobs):
+        return None
+    late = sum(agent.reason in _TIME_UP for agent in agents)
+    late = max(late, sum(job.state is JobState.TIMED_OUT for job in jobs))
+    return _explain_time(view, open_trials, late, request) if late else None
+
+
+def _died_of_full_disk(job: JobView) -> bool:
+    """An agent that ended in order gives its reason, and its job may have the exit code of a trial."""
+    return job.exit_code == _CODE_FULL and not job.agent_ended
+
+
+def _of_last_submission(view: StudyView) -> tuple[list[AgentRecord], list[JobView], dict[str, Any]]:
+    """Its agents, its jobs, and what they asked for. Without jobs: the agent that began last."""
+    if view.jobs is None:
+        newest = max((agent.record for agent in view.agents), key=lambda agent: agent.start, default=None)
+        return ([] if newest is None else [newest]), [], {}
+    taken = [submission for submission in view.jobs.submissions if submission.refused is None]
+    if not taken:
+        return [], [], {}
+    last = taken[-1]
+    agents = [agent.record for agent in view.agents if (agent.record.job or {}).get("sub") == last.id]
+    return agents, [job for job in view.jobs.jobs if job.submission == last.id], dict(last.request)
+
+
+def _explain_unready(agents: Sequence[AgentRecord]) -> Trouble:
+    """No trial could begin anywhere. Where agents give several reasons, the most frequent one."""
+    problem = Counter(agent.reason.removeprefix(_NOT_READY) for agent in agents).most_common(1)[0][0]
+    hosts = sorted({agent.host for agent in agents if agent.reason.endswith(problem)})
+    shown = " ".join(problem.split())
+    if len(shown) > _SHOWN_CHARACTERS:
+        shown = shown[:_SHOWN_CHARACTERS].rstrip() + " …"
+    where = f" on {', '.join(hosts)}" if hosts and not any(host in shown for host in hosts) else ""
+    return Trouble(f"no trial could begin{where}: {shown}", _remedy_of(problem))
+
+
+def _remedy_of(problem: str) -> str:
+    if " is full" in problem or "No space left" in problem or "quota" in problem:
+        return "`windlass run` leaves that node out and goes on; whoever runs the cluster may want to know"
+    if any(word in problem for word in ("damaged", "cut short", "cannot be unpacked", "when it was submitted")):
+        return "`windlass run` packs it anew and goes on"
+    return "Mend that, then `windlass run` goes on; `windlass check` tries it before"
+
+
+def _explain_time(view: StudyView, open_trials: int, late: int, request: dict[str, Any]) -> Trouble:
+    time_s = request.get("time_s")
+    length = f" of {render_duration(time_s)}" if time_s else ""
+    jobs = f"the job's time{length} was up" if late == 1 else f"the time of {late} jobs{length} each was up"
+    reason = f"{_trials(open_trials)} not done: {jobs}"
+    cut = view.causes.get(Cause.JOB_TIME.value, 0)
+    if not cut or not any("begin anew" in note.text for note in view.notes):
+        return Trouble(reason, "`windlass run` submits more jobs, which go on")
+    return Trouble(
+        reason,
+        f"{cut} had begun: ask for more time (`needs: {{time: …}}`) or save checkpoints (`checkpoint:`), "
+        "then `windlass run` goes on",
+    )
+
+
+def _trials(count: int) -> str:
+    return "1 trial is" if count == 1 else f"{count} trials are"

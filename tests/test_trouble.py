@@ -1,0 +1,73 @@
+"""The first line of `status`: why a study does not go on by itself, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from windlass.collect.jobview import JobsView, JobView
+from windlass.collect.reconcile import StudyView, study_view
+from windlass.collect.submissions import Submission
+from windlass.journal.fold import AgentRecord, Note
+from windlass.slurm.states import JobState
+from windlass.states import State
+from windlass.view.status import render_end, render_status, view_to_json
+
+FULL = "not ready: the local disk of node3 is full: data mnist needs 2 GB and 3 files, /tmp/w has room for 1 GB"
+
+
+def view(*reasons: str, state: JobState = JobState.FAILED, code: int | None = None, cut: int = 0) -> StudyView:
+    """Ten trials, six done; one agent of the last submission for each reason."""
+    agents = [
+        AgentRecord(f"a{place}", host="node3", job={"sub": "new", "array": 7, "task": place}, ended=True, reason=reason)
+        for place, reason in enumerate(reasons)
+    ]
+    submissions = tuple(
+        Submission(name, 1.0, max(1, len(agents)), 0, {"time_s": 300}, {}, job=7, settled_at=1.0)
+        for name in ("old", "new")
+    )
+    jobs = tuple(JobView("new", 7, place, state=state, exit_code=code) for place in range(max(1, len(agents))))
+    notes = [Note(1.0, "a0", "the job's time was up before 2 trials were done, which must begin anew in another job")]
+    old = AgentRecord("b", job={"sub": "old", "array": 6, "task": 0}, ended=True, reason="not ready: long ago")
+    return study_view(
+        name="demo", folder="/f", total=10, counts={State.DONE: 6, State.INTERRUPTED: 4},
+        causes={"job's time up": cut} if cut else {}, running=(), agents=[old, *agents],
+        alive={agent.id: False for agent in agents}, notes=notes if cut else (),
+        jobs=JobsView(submissions, jobs, 1.0, True),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "made,words",
+    [
+        (view("the end of the job's time is near", "nothing left", cut=2), ["4 trials are not done", "the job's time of 5m", "needs: {time"]),
+        (view("the job's time is too short for another trial"), ["the job's time of 5m", "`windlass run` submits more"]),
+        (view("", state=JobState.TIMED_OUT), ["the job's time of 5m 00s was up"]),
+        (view("not ready: requirements.txt cannot be built: no such wheel"), ["no trial could begin on node3", "no such wheel", "Mend that"]),
+        (view("not ready: data x: /s/x.tar is damaged: it ends in the middle"), ["is damaged", "`windlass run` packs it anew"]),
+        (view(FULL), ["the local disk of node3 is full", "leaves that node out"]),
+        (view("disk full"), ["the disk of /f is full", "Make room"]),
+        (view("", code=5), ["the disk of /f is full", "Make room"]),
+    ],
+)  # fmt: skip
+def test_the_reason_and_the_remedy_come_first(made: StudyView, words: list[str]) -> None:
+    first, *rest = render_status(made).splitlines()
+    for word in words:
+        assert word in first
+    assert "`windlass run` goes on" not in "\n".join(rest), "that alone would not help"
+    assert render_end(made).startswith(first)
+    problem = view_to_json(made)["problem"]
+    assert first == f"demo: {problem['reason']}. {problem['remedy']}"
+
+
+def test_nothing_is_wrong() -> None:
+    for made in (
+        view("nothing left"),
+        view("the end of the job's time is near", state=JobState.WAITING),  # others wait to go on
+        view(),  # what went wrong before the last submission is history
+        dataclasses.replace(view(FULL), counts={**view().counts, "interrupted": 0, "done": 10}),
+    ):
+        assert view_to_json(made)["problem"] is None and render_status(made).startswith("demo   10 trials")
+    unready = view(FULL, "nothing left")
+    assert view_to_json(unready)["problem"] is None, "the other node could"
