@@ -21,6 +21,7 @@ from windlass.agent.finder import Finder, Place
 from windlass.agent.outputs import OutputKeeper
 from windlass.agent.sweep import Mark, release_folder, sweep_dead
 from windlass.agent.trial_folder import FrozenOrigin, TrialFolders
+from windlass.collect.outputs import extract_outputs
 from windlass.journal.kept import KeptWriter, copy_large, read_kept
 from windlass.paths import StudyPaths
 
@@ -37,8 +38,9 @@ def found(tmp_path: Path, patterns: list[str], trial: Trial, **env: str) -> list
 
 def all_written(project: Path) -> Place:
     """Everything that is there was written by the trial."""
-    files = {str(path) for path in project.rglob("*") if path.is_file()}
-    return Place(str(project), str(project), files)
+    paths = list(project.rglob("*"))
+    files = {str(path) for path in paths if path.is_file() or path.is_symlink()}
+    return Place(str(project), str(project), files, {str(path) for path in paths if path.is_dir()})
 
 
 def touch(root: Path, *names: str) -> None:
@@ -80,6 +82,18 @@ class TestFinding:
     def test_what_nothing_matches_is_told(self, tmp_path: Path) -> None:
         _, missing = Finder(["no-{n}"], {}).find(make_trial(n=3), {}, all_written(tmp_path), {})
         assert missing == ["no-3"]
+
+    def test_links_and_empty_folders(self, tmp_path: Path) -> None:
+        touch(tmp_path, "out/a.pt", "out/deep/b.pt", "runs/3/c.pt")
+        (tmp_path / "out/last").symlink_to("a.pt")
+        (tmp_path / "out/nowhere").symlink_to("gone")
+        (tmp_path / "out/folder").symlink_to("deep")
+        (tmp_path / "best").symlink_to("runs/3")
+        (tmp_path / "out/empty").mkdir()
+        inside = ["out/a.pt", "out/deep/b.pt", "out/empty", "out/folder", "out/last", "out/nowhere"]
+        assert found(tmp_path, ["out"], make_trial()) == inside
+        assert found(tmp_path, ["best"], make_trial()) == ["best/c.pt"], "what it leads to is not kept otherwise"
+        assert found(tmp_path, ["best", "runs"], make_trial()) == ["best", "runs/3/c.pt"]
 
     def test_only_what_the_trial_wrote(self, tmp_path: Path) -> None:
         """Neither a file of the project's own, nor one that lay outside before the trial began."""
@@ -133,6 +147,38 @@ class TestArchive:
         for cut in range(0, len(index) + 1, 7):
             (folder / "agent.idx").write_bytes(index[:cut])
             assert [file.path for file in read_kept(str(folder))] == [f"f{n}" for n in range(6)]
+
+    def test_links_folders_and_holes_keep_their_kind(self, tmp_path: Path) -> None:
+        file = tmp_path / "sparse"
+        with file.open("wb") as sparse:
+            sparse.seek(1 << 20)
+            sparse.write(b"end")
+        writer = KeptWriter(str(tmp_path / "outputs"), "agent")
+        status = os.lstat(file)
+        writer.add_link("t0", "out/last", "a.pt", status, 1.0)
+        writer.add_folder("t0", "out/empty", status, 1.0)
+        writer.add("t0", "out/sparse", file.read_bytes(), status, 1.0, is_sparse=True)
+        large = copy_large(str(file), str(tmp_path / "outputs/t0/out/large"))
+        writer.add_copied("t0", "out/large", large, 1.0)
+        writer.close()
+        assert large.st_blocks < 100
+
+        def check(folder: Path) -> None:
+            extract_outputs(read_kept(str(tmp_path / "outputs")), str(folder))
+            assert os.readlink(folder / "t0/out/last") == "a.pt" and os.listdir(folder / "t0/out/empty") == []
+            for name in ("sparse", "large"):
+                taken = folder / "t0/out" / name
+                assert taken.read_bytes() == file.read_bytes() and taken.stat().st_blocks < 100
+
+        check(tmp_path / "first")
+        check(tmp_path / "first")  # once more, over what is there
+        names = subprocess.run(
+            ["tar", "-tvf", str(tmp_path / "outputs/agent.tar")], check=True, capture_output=True, text=True
+        ).stdout.splitlines()
+        assert [line[0] for line in names] == ["l", "d", "-"], "any tar reads it"
+        os.truncate(tmp_path / "outputs/agent.idx", 0)
+        kinds = {file.path: (file.target, file.is_folder) for file in read_kept(str(tmp_path / "outputs"))}
+        assert kinds["out/last"] == ("a.pt", False) and kinds["out/empty"] == (None, True)
 
     def test_names_that_are_long_or_no_text(self, tmp_path: Path) -> None:
         names = ["d" * 150 + "/" + "e" * 200, "né \n 'x'", os.fsdecode(b"\xff\xfe")]
@@ -302,6 +348,32 @@ def test_large_files_lie_under_their_own_names(project: Project) -> None:
     for number, trial in rows.items():
         assert (project.study_folder() / "outputs" / trial / f"model-{number}").stat().st_size == 70 << 20
     assert {file["path"] for file in project.json("outputs", "--json")} == {"model-1", "model-2"}
+
+
+LINKS = """
+import os
+os.makedirs("out/empty")
+open("out/epoch-3", "w").write("weights")
+os.symlink("epoch-3", "out/last")
+os.symlink(os.path.abspath("out/epoch-3"), "out/whole-path")
+with open("out/holes", "wb") as file:
+    os.ftruncate(file.fileno(), 64 << 20)
+"""
+
+
+def test_links_empty_folders_and_holes_keep_their_kind(project: Project) -> None:
+    project.write("trial.py", LINKS)
+    project.write("study.yaml", f"command: {sys.executable} trial.py\noutputs: [out]\ncode: frozen\n")
+    project.run("run", "--on", "local")
+    project.run("outputs", "--to", "all")
+    (out,) = (project.folder / "all").glob("*/out")
+    assert os.readlink(out / "last") == "epoch-3" and (out / "last").read_text() == "weights"
+    assert not (out / "whole-path").is_symlink() and (out / "whole-path").read_text() == "weights"
+    assert os.listdir(out / "empty") == []
+    assert (out / "holes").stat().st_size == 64 << 20 and (out / "holes").stat().st_blocks < 100
+    kinds = {row["path"]: row["kind"] for row in project.json("outputs", "--json")}
+    assert kinds["out/last"] == "link" and kinds["out/empty"] == "folder" and kinds["out/holes"] == "file"
+    assert "out/last -> epoch-3" in project.run("outputs").stdout
 
 
 def test_what_no_pattern_names_is_kept_all_the_same(project: Project) -> None:

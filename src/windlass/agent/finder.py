@@ -6,7 +6,7 @@ import glob
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from windlass.agent.child import Trial
 
@@ -23,6 +23,7 @@ class Place(NamedTuple):
     project: str  # its copy of the project
     workdir: str  # the folder in it where its command was executed
     written: Set[str]  # paths of files and links, absolute
+    made: AbstractSet[str] = frozenset()  # paths of folders, absolute
 
 
 class Finder:
@@ -42,7 +43,7 @@ class Finder:
         for pattern in self._outside:
             for text in _fill_settings(_fill_variables(pattern, _decode(variables)), trial):
                 for path in glob.glob(text, recursive=True):
-                    for file in _files_below(path):
+                    for file in _entries_below(path):
                         found[os.path.abspath(file)] = _state(file)
         return found
 
@@ -60,14 +61,16 @@ class Finder:
                 missing.append(filled[0])
             for path in paths:
                 self._name(path, place, found)
+        _follow_links(found, place)
         return found, missing
 
     def _match(self, text: str, place: Place, before: State) -> List[str]:
         matched = []
         for path in glob.glob(os.path.join(glob.escape(place.workdir), text), recursive=True):
-            for file in map(os.path.abspath, _files_below(path)):
+            for file in map(os.path.abspath, _entries_below(path)):
                 is_outside = not file.startswith(place.project + os.sep)
-                if file in place.written or (is_outside and before.get(file) != _state(file)):
+                is_own = file in place.written or file in place.made
+                if is_own or (is_outside and before.get(file) != _state(file)):
                     matched.append(file)
         return matched
 
@@ -81,6 +84,17 @@ class Finder:
         if found.get(name, path) != path:
             name = path.lstrip("/")
         found[name] = path
+
+
+def with_folders(paths: Iterable[str]) -> Set[str]:
+    """The paths, and all folders that they are in."""
+    found: Set[str] = set()
+    for path in paths:
+        above = path
+        while above not in found and above != os.sep:
+            found.add(above)
+            above = os.path.dirname(above)
+    return found
 
 
 def _decode(variables: Mapping[bytes, bytes]) -> Dict[str, str]:
@@ -116,21 +130,44 @@ def _forms(value: Any, trial: Trial) -> List[str]:
     return list(dict.fromkeys(forms))
 
 
-def _files_below(path: str) -> List[str]:
-    """The file itself, or all files in the folder; links inside a folder are not followed to other folders."""
-    if not os.path.isdir(path):
-        return [path] if os.path.isfile(path) else []
-    return [
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(path)
-        for name in names
-        if os.path.isfile(os.path.join(folder, name))
-    ]
+def _entries_below(path: str) -> List[str]:
+    """The file or link itself; of a folder all files, links and empty folders in it. Links inside are not followed."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        return [path] if _is_kept(path) else []
+    found = []
+    for folder, folders, names in os.walk(path):
+        if not folders and not names:
+            found.append(folder)
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        found += [os.path.join(folder, name) for name in (*names, *links) if _is_kept(os.path.join(folder, name))]
+    return found
+
+
+def _follow_links(found: Found, place: Place) -> None:
+    """In place of a link to a folder of the trial's that is not kept itself, keep what is in the folder."""
+    kept = with_folders(found.values())
+    project = os.path.realpath(place.project)
+    for name, path in list(found.items()):
+        if not os.path.islink(path) or not os.path.isdir(path):
+            continue
+        real = os.path.realpath(path)
+        target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+        if target in kept or not real.startswith(project + os.sep):
+            continue
+        del found[name]
+        for entry in _entries_below(real):
+            own = place.project + entry[len(project) :]
+            if own in place.written or own in place.made:
+                found[name + entry[len(real) :]] = own
+
+
+def _is_kept(path: str) -> bool:
+    return os.path.isfile(path) or os.path.islink(path)
 
 
 def _state(path: str) -> Optional[Tuple[int, int]]:
     try:
-        status = os.stat(path)
+        status = os.stat(path) if os.path.exists(path) else os.lstat(path)
     except OSError:
         return None
     return status.st_size, status.st_mtime_ns

@@ -9,12 +9,12 @@ import queue
 import stat
 import threading
 import time
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from windlass.agent.child import Trial
-from windlass.agent.finder import Finder, Found, Place, State
+from windlass.agent.finder import Finder, Found, Place, State, with_folders
 from windlass.agent.trial_folder import TrialFolders
-from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, copy_large
+from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, copy_large, has_holes
 from windlass.journal.write import is_full
 from windlass.paths import StudyPaths
 
@@ -114,7 +114,7 @@ class OutputKeeper:
         """A file outside of working folders is kept once. Returns a note on those that were kept for other trials."""
         note = ""
         for name, path in list(found.items()):
-            if path in place.written:
+            if path in place.written or path in place.made:
                 continue
             what = (_size(path), _modified(path))
             kept, other = self._outside.get(path, (None, ""))
@@ -197,11 +197,12 @@ class OutputKeeper:
     def _keep(self, keeping: _Keeping) -> None:
         everything = [(keeping.trial.id, name, path) for name, path in keeping.found.items()]
         everything += [(LEFT_BEHIND, name, path) for name, path in keeping.left.items()]
+        together = with_folders(keeping.found.values()), with_folders(keeping.left.values())
         for trial, name, path in everything:
             try:
-                self._keep_file(trial, name, path, keeping.when)
+                self._keep_one(trial, name, path, keeping.when, together[trial == LEFT_BEHIND])
             except OSError as error:
-                if error.errno == errno.ENOENT and not os.path.exists(path):
+                if error.errno == errno.ENOENT and not os.path.lexists(path):
                     continue  # a temporary file that was renamed or removed meanwhile
                 keeping.lost.append(path)
                 keeping.why = keeping.why or (error.strerror or str(error))
@@ -211,18 +212,30 @@ class OutputKeeper:
             keeping.note = self._describe_lost(keeping)
         keeping.done = True
 
+    def _keep_one(self, trial: str, name: str, path: str, when: float, together: Set[str]) -> None:
+        """Keep a file, a link or an empty folder as what it is. `together` is what is kept with it."""
+        status = os.lstat(path)
+        if self._spared.get((trial, name), 0.0) >= when:
+            return
+        if stat.S_ISLNK(status.st_mode) and _stays_link(path, together):
+            with self._lock:
+                self._writer.add_link(trial, name, os.readlink(path), status, when)
+        elif stat.S_ISDIR(status.st_mode):
+            with self._lock:
+                self._writer.add_folder(trial, name, status, when)
+        elif os.path.isfile(path):
+            self._keep_file(trial, name, path, when)
+
     def _keep_file(self, trial: str, name: str, path: str, when: float) -> None:
         status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) or self._spared.get((trial, name), 0.0) >= when:
-            return
         if status.st_size > SMALL_BYTES:
             copied = copy_large(path, os.path.join(self._paths.outputs, trial, name))
             with self._lock:
                 self._writer.add_copied(trial, name, copied, when)
         else:
-            data, status = _read_whole(path)
+            data, status, is_sparse = _read_whole(path)
             with self._lock:
-                self._writer.add(trial, name, data, status, when)
+                self._writer.add(trial, name, data, status, when, is_sparse)
 
     def _sync_now_and_then(self, keeping: _Keeping) -> None:
         """On the disk before the end of the trial is; for very short trials once a second is enough."""
@@ -287,13 +300,22 @@ def _size(path: str) -> int:
         return 0
 
 
-def _read_whole(path: str) -> Tuple[bytes, os.stat_result]:
-    """The content of a file as it was at one moment, as far as its size and time can tell."""
+def _stays_link(path: str, together: Set[str]) -> bool:
+    """Whether a link will lead to the same thing where it is taken out. Else the content of the file is kept."""
+    target = os.readlink(path)
+    if not os.path.isfile(path):
+        return True  # it leads to a folder, or nowhere: there is no content to keep in its place
+    return not os.path.isabs(target) and os.path.normpath(os.path.join(os.path.dirname(path), target)) in together
+
+
+def _read_whole(path: str) -> Tuple[bytes, os.stat_result, bool]:
+    """The content of a file as it was at one moment, as far as its size and time can tell; whether it has holes."""
     for _ in range(3):
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())
             data = file.read()
             after = os.fstat(file.fileno())
+            is_sparse = has_holes(file.fileno(), after.st_size)
         if len(data) == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
             break
-    return data, after
+    return data, after, is_sparse

@@ -162,7 +162,14 @@ class TrialFolders:
     def place_of(self, slot: int) -> Place:
         """Where the trial in the slot was executed, and what it wrote there; it has ended."""
         project = self.project_of(slot)
-        return Place(project, self.workdir_of(slot), {os.path.join(project, name) for name in self.written(slot)})
+        written = {os.path.join(project, name) for name in self.written(slot)}
+        made = {os.path.join(project, name) for name in self._made(slot)}
+        return Place(project, self.workdir_of(slot), written, made)
+
+    def _made(self, slot: int) -> Set[str]:
+        """Folders that the trial made, relative to the project, as of the last look."""
+        copy = self._copies.get(slot)
+        return set() if copy is None or copy.now is None else copy.now.folders - copy.before.folders
 
     def manifest(self, slot: int) -> Manifest:
         """Size and time of the files in a folder in which no trial has begun yet."""
@@ -211,14 +218,19 @@ def slot_project(root: str, project: str, slot: int) -> str:
 def place_left(folders: Mapping[str, str], slot: int, aside: str, manifest: Mapping[str, Sequence[int]]) -> Place:
     """Where a trial of a dead agent was executed, and what it wrote there; `aside` is where its folder was moved to."""
     project = aside or slot_project(folders["root"], folders["code"], slot)
+    files: Dict[str, Signature] = {}
+    folders_there: Set[str] = set()
     try:
-        files = Tree(project).files
+        tree = Tree(project)
+        files, folders_there = tree.files, tree.folders
     except OSError:
-        files = {}  # it had not begun
+        pass  # it had not begun
     written = {name for name, found in files.items() if tuple(manifest.get(name, ())) != found[:2]}
     links = {name for name in written if name in manifest and os.path.islink(os.path.join(project, name))}
     workdir = os.path.normpath(os.path.join(project, folders["inside"]))
-    return Place(project, workdir, {os.path.join(project, name) for name in written - links})
+    # Which folders there were before is not on record, but the code has no empty ones, and others are not kept.
+    made = {os.path.join(project, name) for name in folders_there}
+    return Place(project, workdir, {os.path.join(project, name) for name in written - links}, made)
 
 
 def copy_file(source: str, path: str) -> None:

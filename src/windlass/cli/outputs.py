@@ -52,7 +52,7 @@ def command(
     if as_json:
         print(json.dumps([_to_json(file) for file in files], indent=2))
     elif to is None or as_list:
-        print(render_outputs([(file.trial, file.path, file.size) for file in files]))
+        print(render_outputs([(file.trial, _name(file), file.size) for file in files]))
     return 0
 
 
@@ -66,8 +66,17 @@ def _ids(names: tuple[str, ...], paths: StudyPaths) -> list[str]:
     return [*ids, LEFT_BEHIND] if LEFT_BEHIND in names else ids
 
 
+def _name(file: KeptFile) -> str:
+    """The path as `ls -F` has it, with what a link leads to."""
+    if file.target is not None:
+        return f"{file.path} -> {file.target}"
+    return file.path + ("/" if file.is_folder else "")
+
+
 def _to_json(file: KeptFile) -> dict[str, object]:
-    return {"trial": file.trial, "path": file.path, "bytes": file.size, "in": file.place, "offset": file.offset}
+    kind = "link" if file.target is not None else "folder" if file.is_folder else "file"
+    row: dict[str, object] = {"trial": file.trial, "path": file.path, "kind": kind, "bytes": file.size}
+    return {**row, "target": file.target, "in": file.place, "offset": file.offset}
 
 
 def _prune(paths: StudyPaths, as_json: bool) -> int:

@@ -38,7 +38,7 @@ def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> list[KeptFile
 def extract_outputs(files: Iterable[KeptFile], target: str) -> int:
     """Write the files below `target`, in a folder for each trial, with the paths they had. Returns how many."""
     count = 0
-    for file in files:
+    for file in sorted(files, key=lambda file: file.target is not None):  # nothing is written through a link
         relative = os.path.normpath(os.path.join(file.trial, file.path))
         if relative.startswith(("..", "/")):
             raise FolderError(f"{file.place}: {file.path!r} would leave {target}")
@@ -116,8 +116,7 @@ def _rewrite(paths: StudyPaths, staying: Sequence[KeptFile]) -> None:
                 continue
             taken = os.path.join(staging, "file")
             file.extract(taken)
-            with open(taken, "rb") as source:
-                writer.add(file.trial, file.path, source.read(), os.stat(taken), file.time)
+            _add_again(writer, file, taken)
         writer.close()
     except OSError as error:
         for ending in (".tar", ".idx"):
@@ -131,6 +130,19 @@ def _rewrite(paths: StudyPaths, staying: Sequence[KeptFile]) -> None:
             if other.endswith(ending):
                 os.unlink(os.path.join(paths.outputs, other))
     _drop_plain(paths, {file.place for file in staying if file.offset is None})
+
+
+def _add_again(writer: KeptWriter, file: KeptFile, taken: str) -> None:
+    status = os.lstat(taken)
+    if file.target is not None:
+        writer.add_link(file.trial, file.path, file.target, status, file.time)
+        os.unlink(taken)
+    elif file.is_folder:
+        writer.add_folder(file.trial, file.path, status, file.time)
+        os.rmdir(taken)
+    else:
+        with open(taken, "rb") as source:
+            writer.add(file.trial, file.path, source.read(), status, file.time, file.is_sparse)
 
 
 def _drop_plain(paths: StudyPaths, staying: set[str]) -> None:

@@ -3,6 +3,7 @@
 outputs/<agent>.tar   small files, one behind the other; any tar reads it
 outputs/<agent>.idx   one line a file: {"t": when, "id": trial, "p": path, "b": bytes, "m": mode, "x": time, "o": at}
 outputs/<trial id>/…  large files, whole under their own names; their line has no "o"
+A line with "l" is of a link to that target, one with "d" of an empty folder, one with "s" of a file with holes.
 Both are only ever appended to, by one process. A line is written when what it tells of is complete, so a torn end
 of either costs nothing that was finished. Where several agents kept the same file of a trial, the latest counts.
 """
@@ -10,6 +11,7 @@ of either costs nothing that was finished. Where several agents kept the same fi
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -19,12 +21,15 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 LEFT_BEHIND = "left-behind"  # stands in for a trial's id: files that nobody can tell the trial of
 _BLOCK = 512
 _PART = ".part-"
+_HOLE = 4096  # so many zeros in a row are left out of a file that had holes
 
 
 class KeptFile:
     """One file that was kept, and where its content is."""
 
-    __slots__ = ("mode", "modified", "offset", "path", "place", "size", "time", "trial")
+    __slots__ = (
+        "is_folder", "is_sparse", "mode", "modified", "offset", "path", "place", "size", "target", "time", "trial",
+    )  # fmt: skip
 
     def __init__(self, record: Dict[str, Any], folder: str, archive: str) -> None:
         self.trial = str(record["id"])
@@ -34,6 +39,9 @@ class KeptFile:
         self.modified = float(record.get("x", 0.0))
         self.time = float(record["t"])
         self.offset: Optional[int] = record.get("o")
+        self.target: Optional[str] = record.get("l")  # of a link
+        self.is_folder = bool(record.get("d"))
+        self.is_sparse = bool(record.get("s"))
         self.place = archive if self.offset is not None else os.path.join(folder, self.trial, self.path)
 
     def is_there(self) -> bool:
@@ -46,12 +54,18 @@ class KeptFile:
 
     def extract(self, target: str) -> None:
         """Write it to `target`, whole or not at all. Raises OSError."""
+        if self.is_folder:
+            os.makedirs(target, exist_ok=True)
+            return
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
         partial = f"{target}{_PART}{os.getpid()}"
         try:
+            if self.target is not None:
+                os.symlink(self.target, partial)
+                os.replace(partial, target)
+                return
             with open(self.place, "rb") as source, open(partial, "wb") as file:
-                source.seek(self.offset or 0)
-                copied = _copy(source.fileno(), file.fileno(), self.size)
+                copied = self._copy_to(source.fileno(), file.fileno())
             if copied != self.size:
                 raise OSError(5, "it is cut short", self.place)
             os.chmod(partial, stat.S_IMODE(self.mode))
@@ -60,6 +74,19 @@ class KeptFile:
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
+
+    def _copy_to(self, source: int, target: int) -> int:
+        if self.offset is None:
+            return _copy_with_holes(source, target)
+        os.lseek(source, self.offset, os.SEEK_SET)
+        if not self.is_sparse:
+            return _copy(source, target, self.size)
+        data = os.read(source, self.size)  # small files only
+        for at in range(0, len(data), _HOLE):
+            if data[at : at + _HOLE].strip(b"\0"):
+                os.pwrite(target, data[at : at + _HOLE], at)
+        os.ftruncate(target, len(data))
+        return len(data)
 
 
 class KeptWriter:
@@ -73,28 +100,52 @@ class KeptWriter:
         self._index = -1
         self._end = 0
 
-    def add(self, trial: str, path: str, data: bytes, status: os.stat_result, when: float) -> None:
+    def add(
+        self, trial: str, path: str, data: bytes, status: os.stat_result, when: float, is_sparse: bool = False
+    ) -> None:
         """Keep a small file. Raises OSError, with nothing left of it, where there is no room."""
-        self._open(archive=True)
+        self._append(tarfile.TarInfo(f"{trial}/{path}"), trial, path, data, status, when, {"s": 1} if is_sparse else {})
+
+    def add_link(self, trial: str, path: str, target: str, status: os.stat_result, when: float) -> None:
+        """Keep a symbolic link. Raises OSError."""
         info = tarfile.TarInfo(f"{trial}/{path}")
+        info.type, info.linkname = tarfile.SYMTYPE, target
+        self._append(info, trial, path, b"", status, when, {"l": target})
+
+    def add_folder(self, trial: str, path: str, status: os.stat_result, when: float) -> None:
+        """Keep an empty folder. Raises OSError."""
+        info = tarfile.TarInfo(f"{trial}/{path}")
+        info.type = tarfile.DIRTYPE
+        self._append(info, trial, path, b"", status, when, {"d": 1})
+
+    def _append(
+        self,
+        info: tarfile.TarInfo,
+        trial: str,
+        path: str,
+        data: bytes,
+        status: os.stat_result,
+        when: float,
+        more: Dict[str, Any],
+    ) -> None:
+        self._open(archive=True)
         info.size, info.mode, info.mtime = len(data), stat.S_IMODE(status.st_mode), int(status.st_mtime)
         header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
         block = header + data + b"\0" * (-len(data) % _BLOCK)
         self._end = _append(self._tar, self._end, block)
-        self._tell(trial, path, len(data), status, when, self._end - len(block) + len(header))
+        offset = self._end - len(block) + len(header)
+        self._tell(trial, path, len(data), status, when, {"o": offset, **more})
 
     def add_copied(self, trial: str, path: str, status: os.stat_result, when: float) -> None:
         """Tell of a file that lies under its own name."""
         self._open(archive=False)
-        self._tell(trial, path, status.st_size, status, when, None)
+        self._tell(trial, path, status.st_size, status, when, {})
 
     def _tell(
-        self, trial: str, path: str, size: int, status: os.stat_result, when: float, offset: Optional[int]
+        self, trial: str, path: str, size: int, status: os.stat_result, when: float, more: Dict[str, Any]
     ) -> None:
         record: Dict[str, Any] = {"t": round(when, 3), "id": trial, "p": path, "b": size}
-        record.update(m=stat.S_IMODE(status.st_mode), x=round(status.st_mtime, 3))
-        if offset is not None:
-            record["o"] = offset
+        record.update(m=stat.S_IMODE(status.st_mode), x=round(status.st_mtime, 3), **more)
         # Half characters, from names that are no UTF-8, stay what they are through the escapes of JSON.
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         _append(self._index, os.fstat(self._index).st_size, line)
@@ -132,7 +183,7 @@ def copy_large(source: str, target: str) -> os.stat_result:
     try:
         with open(source, "rb") as reading, open(partial, "wb") as writing:
             before = os.fstat(reading.fileno())
-            copied = _copy(reading.fileno(), writing.fileno(), None)
+            copied = _copy_with_holes(reading.fileno(), writing.fileno())
             os.fsync(writing.fileno())
             written = os.fstat(writing.fileno()).st_size
         if not copied == written == os.stat(source).st_size:
@@ -144,6 +195,34 @@ def copy_large(source: str, target: str) -> os.stat_result:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(partial)
+
+
+def has_holes(descriptor: int, size: int) -> bool:
+    """Whether a file has parts that take no room on the disk; its position is changed."""
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_HOLE) < size
+    except OSError:
+        return False
+
+
+def _copy_with_holes(source: int, target: int) -> int:
+    """Copy a whole file; what takes no room in it takes none in the copy. Returns how many bytes there were."""
+    size, position = os.fstat(source).st_size, 0
+    while position < size:
+        try:
+            begin = os.lseek(source, position, os.SEEK_DATA)
+            end = os.lseek(source, begin, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break  # only a hole is left
+            begin, end = position, size  # a file system that cannot tell
+        os.lseek(source, begin, os.SEEK_SET)
+        os.lseek(target, begin, os.SEEK_SET)
+        position = begin + _copy(source, target, end - begin)
+        if position < end:
+            return position  # it became shorter meanwhile
+    os.ftruncate(target, size)
+    return size
 
 
 def _copy(source: int, target: int, size: Optional[int]) -> int:
@@ -230,8 +309,10 @@ def _behind(archive: str, end: int, folder: str) -> Iterator[KeptFile]:
             with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:
                 for info in tar:
                     trial, _, path = info.name.partition("/")
-                    if info.isreg() and path and info.offset_data + info.size <= size:
+                    if path and info.offset_data + info.size <= size:
                         record = {"t": modified, "id": trial, "p": path, "b": info.size, "m": info.mode}
-                        yield KeptFile({**record, "x": info.mtime, "o": info.offset_data}, folder, archive)
+                        record.update(x=info.mtime, o=info.offset_data, d=info.isdir())
+                        record["l"] = info.linkname if info.issym() else None
+                        yield KeptFile(record, folder, archive)
     except (OSError, tarfile.TarError):
         return
