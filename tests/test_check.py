@@ -180,9 +180,13 @@ def test_a_trial_that_takes_long_is_cut_short(good: Project) -> None:
     assert "went on well for 2 s" in items(good, "--limit", "2", code=0)["trial"]["why"]
 
 
-@pytest.mark.parametrize(("place", "verdict"), [("scratch_dir", "fail"), ("SLURM_TMPDIR", "pass")])
+@pytest.mark.parametrize(("place", "verdict"), [("scratch_dir", "fail"), ("SLURM_TMPDIR", "pass"), ("SCRATCH", "fail")])
 def test_many_small_files(good: Project, place: str, verdict: str) -> None:
-    writes = f"import os\nfor n in range(1200):\n    open(f'{{os.environ[\"{place}\"]}}/f{{n}}', 'w').write('x')\n"
+    (good.folder.parent / "scratch/data").mkdir(parents=True)
+    good.env["SCRATCH"] = str(good.folder.parent / "scratch")
+    folder = f'{{os.environ["{place}"]}}' + ("/data/new" if place == "SCRATCH" else "")
+    writes = f"import os\nos.makedirs(f'{folder}', exist_ok=True)\n"
+    writes += f"for n in range(1200):\n    open(f'{folder}/f{{n}}', 'w').write('x')\n"
     good.write("train.py", TRAIN + writes)
     commit(good)
     found = items(good, code=int(verdict == "fail"))

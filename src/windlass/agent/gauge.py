@@ -42,7 +42,7 @@ class AttemptGauge:
         """A line of output: does it tell of a step?"""
         seen = self.progress.read(line)
         if seen is not None:
-            self.rate.add(time.monotonic(), seen.step)
+            self.rate.add(time.monotonic(), seen.step, by_clock=self.progress.is_bar)
 
     def tell(self, when: float, step: Optional[float], of: Optional[float]) -> None:
         """windlass.log told of a step, at a moment of the monotonic clock."""

@@ -68,6 +68,12 @@ def render_probe(attempt: Attempt, ended: bool, cores: int, variants: List[str],
         )
     probe["bound_by"] = bound_by(gauge, cores)
     probe["says"] = _oddities(probe, wants_gpu and peaks.gpu_memory.count >= _FEWEST_LOOKS)
+    uneven = gauge.rate.uneven_period()
+    if uneven is not None:
+        probe["says"].append(
+            f"its progress is reported every {uneven[0]:g} to {uneven[1]:g} steps, so the time left is a guess: "
+            "report after a fixed number of updates, not after episodes, whose length varies"
+        )
     if not ended and attempt.cause is None and probe["first_step_s"] is None:
         probe["says"].append(
             f"neither a step nor its end was seen in {ran_s:.0f} s: it may need more later; "

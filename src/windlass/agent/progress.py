@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import List, NamedTuple, Optional, Pattern
+from typing import List, NamedTuple, Optional, Pattern, Tuple
 
 from windlass.events import finite_number
 
@@ -60,6 +60,7 @@ class Progress:
         self._before: float = 0.0  # steps of epochs that are over, where their number is not known
         self._from_zero = False
         self._told = False
+        self.is_bar = False  # the last sighting was on a progress bar, which is drawn by the clock
 
     def read(self, line: bytes) -> Optional[Sighting]:
         """What a line tells, if anything. Of a line redrawn with carriage returns the last drawing counts."""
@@ -75,6 +76,7 @@ class Progress:
     def tell(self, step: float, total: Optional[float] = None) -> Optional[Sighting]:
         """A message of the trial itself (windlass.log): from now on output is not searched."""
         self._told = True
+        self.is_bar = False
         return self._settle(step, total if total is not None else self.total)
 
     def _read_drawing(self, line: bytes) -> Optional[Sighting]:
@@ -87,6 +89,7 @@ class Progress:
             total = _number(groups.get("total"))
             return None if step is None else self._settle(step, total if total is not None else self.total)
         bar = _TQDM.match(line) or _RICH.match(line) or _KERAS.match(line)
+        self.is_bar = bar is not None
         if bar is not None:
             # Lightning's rich bar says 0/9 to 9/9 where there are ten epochs.
             more = 1 if bar.re is _RICH else 0
@@ -179,6 +182,8 @@ class _Point(NamedTuple):
 
 
 _KEPT = 256
+_PERIODS_KEPT, _FEWEST_PERIODS = 64, 8
+_UNEVEN = 0.3  # of the average: so much the number of steps between reports may vary
 _WINDOWS = 10
 
 
@@ -191,14 +196,21 @@ class Rate:
         self._stride = 1
         self._count = 0
         self._newest: Optional[_Point] = None
+        self._periods: List[float] = []  # steps from one report to the next, the newest of them
 
-    def add(self, when: float, step: float) -> None:
-        """A step was seen. One that goes back (another count began) starts the measurement anew."""
+    def add(self, when: float, step: float, by_clock: bool = False) -> None:
+        """A step was seen. One that goes back (another count began) starts the measurement anew.
+
+        `by_clock`: it was reported because time had passed, as progress bars do, and not because of the step it is.
+        """
         if self._newest is not None and step < self._newest.step:
             self._points.clear()
+            self._periods.clear()
             self._stride, self._count = 1, 0
         if step <= 0 or (self._newest is not None and step == self._newest.step and self._points):
             return
+        if self._newest is not None and self._points and not by_clock:
+            self._periods = [*self._periods[1 - _PERIODS_KEPT :], step - self._newest.step]
         self._newest = _Point(when, step)
         if self._count % self._stride == 0:
             self._points.append(self._newest)
@@ -215,6 +227,18 @@ class Rate:
     def newest_when(self) -> Optional[float]:
         """The moment of the last step that was seen."""
         return self._newest.when if self._newest is not None else None
+
+    def uneven_period(self) -> Optional[Tuple[float, float]]:
+        """The fewest and the most steps between two reports, where they differ much; None: a fixed period, or too few.
+
+        A remainder at the end of an epoch does not make a period uneven.
+        """
+        periods = self._periods
+        if len(periods) < _FEWEST_PERIODS:
+            return None
+        average = sum(periods) / len(periods)
+        spread = (sum((period - average) ** 2 for period in periods) / len(periods)) ** 0.5
+        return (min(periods), max(periods)) if spread > _UNEVEN * average else None
 
     def count_since(self, when: float) -> int:
         """How many steps were seen, and kept, since then."""

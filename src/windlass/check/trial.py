@@ -27,6 +27,7 @@ from windlass.states import Cause, State
 _LOOK_S = 0.2
 _DIVERGED = "diverged"
 _MOST_FILES = 200_000
+_SEARCH_S = 10.0
 _PASSED_OVER = (".git", ".windlass", "__pycache__", ".windlass-data")
 
 
@@ -72,8 +73,11 @@ class Quiet:
         pass
 
 
-def try_trial(study: Study, site: Site, shared: tuple[str, ...], limit_s: float) -> TriedTrial:
-    """Execute the first trial for at most so long. `shared` are folders that are looked at before and after."""
+def try_trial(study: Study, site: Site, shared: tuple[str, ...], limit_s: float, scratch: str = "") -> TriedTrial:
+    """Execute the first trial for at most so long. `shared` are folders that are looked at before and after.
+
+    The rest of `scratch` may be huge: it is only searched for files that are newer than the trial.
+    """
     root = tempfile.mkdtemp(prefix="windlass-check-")
     said: dict[str, Any] = {"folder": root, "slots": 1, "timeout": f"{limit_s:g}s", "retries": 0}
     if study.said.get("code") is None:
@@ -84,7 +88,7 @@ def try_trial(study: Study, site: Site, shared: tuple[str, ...], limit_s: float)
         own = (plan.folder, StudyPaths(plan.folder).hpc_outputs)
         before = dict(_look(shared, own))
         watcher = _Watcher(plan.folder)
-        began = time.monotonic()
+        began, began_at = time.monotonic(), time.time()
         try:
             run_plan(plan, LocalLauncher(), Quiet(), sample=1)
         except WindlassError as error:
@@ -94,7 +98,9 @@ def try_trial(study: Study, site: Site, shared: tuple[str, ...], limit_s: float)
         after = dict(_look(shared, own))
         fresh = [path for path, what in after.items() if before.get(path) != what]
         seconds, ended, ending, problem = _ending(StudyPaths(plan.folder), limit_s)
-        size = sum(after[path][0] for path in fresh)
+        elsewhere = find_newer(scratch, began_at, (*shared, *own)) if scratch else {}
+        fresh += list(elsewhere)
+        size = sum(after[path][0] if path in after else elsewhere[path] for path in fresh)
         return TriedTrial(seconds, ended, ending, problem, tuple(fresh), size, watcher.written_bytes)
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -166,6 +172,33 @@ def _bytes_written(pid: int) -> int:
         return int(lines["write_bytes"])
     except (OSError, ValueError, KeyError):
         return 0
+
+
+def find_newer(top: str, since: float, but: tuple[str, ...] = ()) -> dict[str, int]:
+    """Files below `top`, outside of the folders `but`, that were made or changed since then: path → size.
+
+    A new file changes the time of its folder, so only such folders are read file by file. The search ends after a few
+    seconds: a scratch may hold millions of folders.
+    """
+    skipped = {os.path.realpath(folder) for folder in but}
+    until = time.monotonic() + _SEARCH_S
+    found: dict[str, int] = {}
+    waiting = [os.path.realpath(top)]
+    while waiting and time.monotonic() < until and len(found) < _MOST_FILES:
+        folder = waiting.pop()
+        if folder in skipped or os.path.basename(folder) in _PASSED_OVER:
+            continue
+        try:
+            changed = os.stat(folder).st_mtime >= since
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif changed and entry.stat(follow_symlinks=False).st_ctime >= since:
+                        found[entry.path] = entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue
+    return found
 
 
 def _look(folders: tuple[str, ...], own: tuple[str, ...]) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -61,7 +61,8 @@ def command(
     if ladder:
         return _climb(asked, site, why_not, as_json)
     shared = (asked.study.project_dir, os.path.dirname(asked.plan.folder))
-    tried = None if why_not else try_trial(asked.study, site, shared, limit)
+    scratch = os.environ.get("SCRATCH", "")
+    tried = None if why_not else try_trial(asked.study, site, shared, limit, scratch)
     items = make_checklist(asked, place, tried, why_not)
     ready = all(item.verdict != "fail" for item in items)
     if ready and tried is not None:
