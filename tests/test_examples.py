@@ -27,7 +27,7 @@ STUDIES = {
     "task-file/tasks.txt": 3,
     "packing/study.yaml": 100,
     "rl-packing/study.yaml": 64,
-    "chain/study.yaml": 10,
+    "chain/study.yaml": 8,
     "ladder/study.yaml": 45,
     "advanced/study.yaml": 30,
     "neural-ode/study.yaml": 30,

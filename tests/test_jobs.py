@@ -331,7 +331,7 @@ def test_explain_says_why_it_waits(project: Project, fake: FakeSlurm) -> None:
 
 def test_history_of_agents_without_jobs(project: Project, fake: FakeSlurm) -> None:
     text = project.run("history").stdout
-    assert "1 agent(s) outside of jobs" in text and "nothing left" in text
+    assert "1 agent(s) outside of jobs" in text and "1 of its trials failed" in text
     (agent,) = project.json("history", "--json")["agents"]
     assert agent["job"] is None and agent["alive"] is False
     assert [study["study"] for study in project.json("history", "--all", "--json")] == ["demo"]

@@ -24,7 +24,7 @@ In a shell that shall use it:
   export SLURM_CONF={conf}
   sinfo
 
-`make slurm-stop` ends it."""
+`{stop}` ends it."""
 ACCOUNTS = """\
   accounts    def-prof (default)  rrg-lab
   QOS         normal  short (1 h)  onegpu (1 GPU a job)
@@ -54,6 +54,13 @@ def parse_words() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def stop_command(folder: Path) -> str:
+    """What ends the cluster in this folder."""
+    if folder.resolve() == FOLDER.resolve():
+        return "make slurm-stop"
+    return f"python3 -m scripts.slurm stop --folder {shlex.quote(str(folder))}"
+
+
 def start(cluster: Cluster) -> None:
     if cluster.exists and not cluster.is_up:
         print("the cluster that was here is not whole any more: starting it anew")
@@ -62,7 +69,8 @@ def start(cluster: Cluster) -> None:
         cluster.start()
     has_accounts = "slurmdbd" in cluster.processes
     conf = shlex.quote(cluster.env["SLURM_CONF"])
-    print(ABOUT.format(folder=cluster.folder, conf=conf, accounts=ACCOUNTS if has_accounts else ""))
+    stop = stop_command(cluster.folder)
+    print(ABOUT.format(folder=cluster.folder, conf=conf, accounts=ACCOUNTS if has_accounts else "", stop=stop))
 
 
 def main() -> int:

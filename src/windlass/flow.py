@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ from windlass.claims.register import Register, RegisterFile
 from windlass.claims.turn import Turn
 from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
-from windlass.collect.look import find_lost
+from windlass.collect.look import TimeLeftReader, find_lost
 from windlass.collect.submissions import read_submissions
 from windlass.collect.usage import read_usage
 from windlass.errors import AgentError, FolderError, InputError
@@ -50,11 +51,12 @@ from windlass.site.local import Site
 from windlass.slurm.queue import read_last_queue
 from windlass.slurm.states import JobState
 from windlass.states import State
-from windlass.submission import agents_may_be_there, submit_agents, try_request
+from windlass.submission import agents_may_be_there, present_states, submit_agents, try_request
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
 _AGENT_FULL, _AGENT_REFUSED, _AGENT_OUTDATED = 5, 2, 6
 _POLL_S = 0.1
+_ENDING_POLLS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0)  # between questions to the scheduler while the last jobs end
 _JOBS_POLL_S = 0.5  # looks at files only; the scheduler is asked every 10 s at most
 _DEATHS_WITHOUT_PROGRESS = 3
 
@@ -64,7 +66,7 @@ class Reporter(Protocol):
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None: ...
 
-    def progress(self, follower: Follower, total: int) -> None: ...
+    def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -189,26 +191,46 @@ def agents_wanted(terms: Terms, register: Register) -> int:
 def follow_jobs(
     paths: StudyPaths, reporter: Reporter, on_end: Callable[..., None] | None = None, is_sample: bool = False
 ) -> Outcome:
-    """Watch a study's jobs until its trials are through or no agent is left. Ctrl-C ends the watching, not the jobs."""
+    """Watch a study's jobs until its trials are through or no agent is left. Ctrl-C ends the watching, not the jobs.
+
+    Returns once the jobs are over: what the scheduler says of them then is final. The time left is the one that
+    `windlass status` shows.
+    """
     register = RegisterFile(paths.claims, client_name()).read()
     follower = Follower(paths, register.count, register.current, on_end)
+    follower.skip_existing(pass_on=True)
     total = rs.count(register.current)
+    left_s = TimeLeftReader(paths)
     interrupted = False
     try:
         while True:
             follower.update()
-            reporter.progress(follower, total)
+            reporter.progress(follower, total, left_s)
             if not study_is_under_way(paths):
                 break
             time.sleep(_JOBS_POLL_S)
+        follower.update()
+        reporter.progress(follower, total, left_s)
+        end_idle_jobs(paths)
+        wait_for_jobs(paths)
     except KeyboardInterrupt:
         interrupted = True
         reporter.say("the jobs go on; `windlass status` shows how far they are, `windlass cancel` ends them")
-    follower.update()
-    reporter.progress(follower, total)
-    if not interrupted:
-        end_idle_jobs(paths)
     return _outcome(paths, register, interrupted, is_sample)
+
+
+def wait_for_jobs(paths: StudyPaths) -> None:
+    """Return when no job of the study runs any more. Its trials are through, so the scheduler is soon asked again.
+
+    A job that is only ending is not waited for longer than half a minute: a dead node can keep it so for hours.
+    """
+    ending = 0
+    for pause_s in itertools.chain(_ENDING_POLLS_S, itertools.repeat(_ENDING_POLLS_S[-1])):
+        time.sleep(pause_s)
+        states = present_states(paths, pause_s)
+        ending += JobState.ENDING in states
+        if JobState.RUNNING not in states and (JobState.ENDING not in states or ending > len(_ENDING_POLLS_S)):
+            return
 
 
 def end_idle_jobs(paths: StudyPaths) -> None:

@@ -224,6 +224,13 @@ def agents_may_be_there(paths: StudyPaths, max_age_s: float = 10.0) -> bool:
     return bool(count_present(submissions, queue))
 
 
+def present_states(paths: StudyPaths, max_age_s: float) -> set[JobState]:
+    """What the study's jobs in the queue are doing; nothing where the scheduler does not answer."""
+    comments = {submission.comment for submission in read_submissions(paths)}
+    queue = read_queue(paths.queue, ask, max_age_s)
+    return set() if queue is None else {row.state for row in queue.rows if row.comment in comments}
+
+
 def count_chains(submissions: list[Submission], queue: Queue) -> int:
     """Chains of this study of which a unit waits or runs."""
     comments = {submission.comment for submission in submissions}

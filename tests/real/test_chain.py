@@ -40,7 +40,7 @@ def test_a_training_of_three_units(cluster_project: Project, slurm: Cluster) -> 
     ]
     for old, new in (
         ("command: python train.py --lr {lr} --seed {seed}", f"command: {json.dumps(words)}"),
-        ("seeds: 5", "seeds: [1]"),
+        ("seeds: 4", "seeds: [1]"),
         ("lr: [0.03, 0.1]", "lr: [0.1]"),
         ("time: 3m", "time: 4m"),
     ):

@@ -332,6 +332,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         text = call("start", "--no-database", "--set", "MaxArraySize=77")
         found = re.search(r"export SLURM_CONF=(\S+)", text)
         assert found and "MaxArraySize=77\n" in Path(found[1]).read_text()
+        assert f"`python3 -m scripts.slurm stop --folder {folder}` ends it" in text and "make" not in text
         processes = Cluster(folder).processes
         assert call("start") == text and Cluster(folder).processes == processes
     finally:

@@ -149,12 +149,19 @@ class Agent:
 
     def _make_ready(self) -> Ready:
         """This node, and the others of the job."""
-        ready = make_ready(self._config, self._scratch, self._note)
+        ready = make_ready(self._config, self._scratch, self._note, self._mention)
         if self._job is not None and count_nodes(os.environ) > 1:
             try:
                 at = ready.folders.root if ready.folders is not None else ""
                 ready.companions = Companions(
-                    self._paths, self._config, self._arguments.job, self._id, self._runtime_folder, self._note, at
+                    self._paths,
+                    self._config,
+                    self._arguments.job,
+                    self._id,
+                    self._runtime_folder,
+                    self._note,
+                    self._mention,
+                    at,
                 )
             except (NotReady, SystemExit):
                 ready.close()
@@ -178,6 +185,11 @@ class Agent:
 
     def _note(self, text: str) -> None:
         self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
+        self._journal.flush()
+
+    def _mention(self, text: str) -> None:
+        """For the record: a step that went as it should. `windlass status` does not repeat it."""
+        self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text, "routine": True})
         self._journal.flush()
 
     def _leave(self, reason: str, code: int) -> int:

@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import sys
+from functools import partial
 from typing import Any, Dict, List, Mapping, Optional
 
 from windlass.agent.companions import (
@@ -21,6 +22,7 @@ from windlass.agent.companions import (
     NOT_READY,
     NOTE,
     READY,
+    ROUTINE,
     WHERE,
     end_with_the_agent,
     node_name,
@@ -53,7 +55,7 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
     try:
         if config.code is not None:
             config.code["copy"] = where["copy"]
-        ready = make_ready(config, scratch, lambda text: _send(NOTE, text), where["folders"])
+        ready = make_ready(config, scratch, partial(_send, NOTE), partial(_send, ROUTINE), where["folders"])
         if ready.folders is not None and not is_shared:
             _enter_all(ready.folders, config.slots)
     except NotReady as problem:

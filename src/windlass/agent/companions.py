@@ -20,7 +20,7 @@ from windlass.agent.store import NotReady
 from windlass.claims.alive import this_machine
 from windlass.paths import StudyPaths
 
-READY, NOT_READY, NOTE, LOG, ANSWER = "ready", "not-ready", "note", "log", "answer"
+READY, NOT_READY, NOTE, ROUTINE, LOG, ANSWER = "ready", "not-ready", "note", "routine", "log", "answer"
 WHERE = "WINDLASS_COMPANION"  # variable that holds what a companion has to know of the first node
 METRICS = "metrics"  # the FIFO in the agent's runtime folder, which has the same path on every node
 _PART = "part"
@@ -78,6 +78,7 @@ class Companions:
         agent: str,
         runtime_folder: str,
         note: Callable[[str], None],
+        mention: Callable[[str], None],
         folders_at: str = "",
     ) -> None:
         """Raises NotReady where a node cannot be made ready, or reached.
@@ -85,7 +86,7 @@ class Companions:
         `folders_at` is where trials have their working folders.
         """
         self.deliver: Callable[[bytes], Any] = lambda line: None  # takes the lines of windlass.log on other nodes
-        self._note = note
+        self._note, self._mention = note, mention
         self._others = count_nodes(os.environ) - 1
         self._messages = MessageJoiner()
         self._ready = 0
@@ -134,8 +135,9 @@ class Companions:
             answer = json.loads(text)
             if answer["ask"] in self._answers:
                 self._answers[answer["ask"]].append({**answer, "node": node})
-        elif kind == NOTE:
-            self._note(f"{node}: {text.decode('utf-8', 'replace')}")
+        elif kind in (NOTE, ROUTINE):
+            tell = self._note if kind == NOTE else self._mention
+            tell(f"{node}: {text.decode('utf-8', 'replace')}")
         elif kind == READY:
             self._ready += 1
         elif kind == NOT_READY:

@@ -46,7 +46,7 @@ def activate(config: AgentConfig, base: Dict[str, str], store: NodeStore, say: S
         env = _run_setup(asked["setup"], env, config.workdir, bool(asked["modules"]))
         env = _prefer_frozen_code(asked, env, config)
         about = _record(asked, env, say)
-    say(f"environment: {about} ({time.monotonic() - began:.1f} s)")
+    store.mention(f"environment: {about} ({time.monotonic() - began:.1f} s)")
     return env
 
 

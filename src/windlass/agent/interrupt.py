@@ -12,6 +12,7 @@ from windlass.agent.config import AgentConfig
 NOTICE = "notice"  # its name in the agent's runtime folder
 _BEGAN, _BEGAN_WALL = time.monotonic(), time.time()  # of this process, as nearly as it can know
 _START_S = 60.0  # a job's time is in minutes, and its own start takes a part of the first
+_CLOCKS_S = 5.0  # by which the clocks of the node and of the scheduler may differ
 _EARLY_S = 90.0  # Slurm's word may come so much before it is due
 _RESERVE_S = 10.0  # between the end of the last trial and that of the job: to record, to copy, to give back
 
@@ -27,6 +28,7 @@ class Limits:
         self.trial_time_s = config.trial_time_s
         self.resumable = config.checkpoint is not None  # then trials may begin in one job and end in another
         self._lead_s = config.lead_s
+        self._end_is_known = False  # from Slurm
         self.deadline: Optional[float] = None  # when the job ends, on the monotonic clock
         if self.job_time_s is not None:
             self._lead_s = min(config.lead_s, self.job_time_s / 4)
@@ -34,6 +36,7 @@ class Limits:
             told = environ.get("SLURM_JOB_END_TIME", "")
             if told.isdigit():
                 self.deadline = _BEGAN + int(told) - _BEGAN_WALL
+                self._end_is_known = True
         self._near_at = None if self.deadline is None else self.deadline - self._lead_s
 
     @property
@@ -63,7 +66,14 @@ class Limits:
         return self._near_at is not None and now >= self._near_at
 
     def at_its_end(self, now: float) -> bool:
-        return self.deadline is not None and now > self.deadline - _START_S
+        """Whether a signal that comes now is the scheduler's, because the job's time is up.
+
+        Slurm sends it at the end or later. Without its own word on when that is, the end is only known so well as
+        the time that the job took to start.
+        """
+        if self.deadline is None or self.job_time_s is None:
+            return False
+        return now > self.deadline - (_CLOCKS_S if self._end_is_known else min(_START_S, self.job_time_s / 4))
 
     def hear(self, now: float) -> Optional[float]:
         """Somebody says that the end is near. Returns when it is; None where that is only Slurm being early."""

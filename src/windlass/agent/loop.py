@@ -70,8 +70,7 @@ class Loop:
         self.code_watch: Optional[CodeWatch] = None
         self.others: Optional[Others] = None  # where they, and this agent, are jobs that will end
         self.departure: Optional[Departure] = None
-        self._mode = Mode.RUN
-        self._reason = "nothing left"
+        self._mode, self._reason = Mode.RUN, "nothing left"
         self._exit = ends.EXIT_DONE
         self._warm: Dict[int, WarmServer] = {}
         self._began = time.monotonic()
@@ -125,7 +124,8 @@ class Loop:
         if self.rehearsal is not None:
             self.rehearsal.close()
         self._runner.tally.close(self._reason)
-        self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason})
+        bye = {"e": "bye", "t": round(time.time(), 3), "reason": self._reason, "failed": self._runner.failed}
+        self._journal.add(bye)
         try:
             self._journal.flush_reserve()
             # Only after the journal is written: whoever takes these trials next must know what became of them.

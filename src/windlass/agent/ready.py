@@ -33,12 +33,19 @@ class Ready:
         self.store.close()
 
 
-def make_ready(config: AgentConfig, scratch: LocalScratch, say: Callable[[str], None], folders_at: str = "") -> Ready:
+def make_ready(
+    config: AgentConfig,
+    scratch: LocalScratch,
+    say: Callable[[str], None],
+    mention: Callable[[str], None],
+    folders_at: str = "",
+) -> Ready:
     """Raises NotReady, with nothing left behind, where the node cannot be made ready.
 
-    `folders_at` is where the first node of the job has the working folders of its trials.
+    `mention` takes the steps that went as they should, `say` what the user wants to know. `folders_at` is where the
+    first node of the job has the working folders of its trials.
     """
-    store = NodeStore(store_root(config, scratch), say)
+    store = NodeStore(store_root(config, scratch), say, mention)
     times: Dict[str, float] = {}
     try:
         with _timed("code", times, config.code is not None):

@@ -47,6 +47,7 @@ class _Entry(NamedTuple):
     need_files: int
     what: str  # for people
     sealed: bool
+    holds: str = ""  # for people; ends with a blank
 
     def beside(self) -> "_Entry":
         """The same under the next key."""
@@ -57,9 +58,10 @@ class _Entry(NamedTuple):
 class NodeStore:
     """Archives unpacked once for all agents of this user on this node."""
 
-    def __init__(self, root: str, say: Callable[[str], None]) -> None:
+    def __init__(self, root: str, say: Callable[[str], None], mention: Optional[Callable[[str], None]] = None) -> None:
         self._root = root
         self._say = say
+        self.mention = mention or say  # for what is as it should be
         self._held: List[int] = []
         self._own: List[str] = []
         self._opened = False
@@ -81,7 +83,10 @@ class NodeStore:
                 raise NotReady(f"{what}: {error}; {_mend(entry, str(error))}") from error
 
         need_bytes = entry["unpacked_bytes"]
-        return self.provide(entry["key"], make, need_bytes, entry["files"], what, sealed=True)
+        holds = render_contents(entry["files"], need_bytes) if entry["files"] else ""
+        if entry.get("content_files"):  # archives of earlier versions tell only what they take of a disk
+            holds = render_contents(entry["content_files"], entry["content_bytes"])
+        return self.provide(entry["key"], make, need_bytes, entry["files"], what, sealed=True, holds=holds)
 
     def provide(
         self,
@@ -91,6 +96,7 @@ class NodeStore:
         need_files: int,
         what: str,
         sealed: bool = False,
+        holds: str = "",
     ) -> str:
         """The folder of that key; if there is none, `make` fills one, while all others who want it wait.
 
@@ -99,7 +105,7 @@ class NodeStore:
         """
         try:
             self._open()
-            return self._provide(_Entry(key, make, need_bytes, need_files, what, sealed))
+            return self._provide(_Entry(key, make, need_bytes, need_files, what, sealed, f"{holds} " if holds else ""))
         except OSError as error:
             place = error.filename or self._root
             raise NotReady(f"{_mark(error)}{what}: {error.strerror or error}: {place} on {_node()}") from error
@@ -171,7 +177,7 @@ class NodeStore:
                     os.utime(use)
                     self._held.append(use)
                     if not was_made:
-                        self._say(f"{entry.what}: found on this node")
+                        self.mention(f"{entry.what}: found on this node")
                     return path
                 os.close(use)
                 entry = self._replace_changed(entry, changes)
@@ -213,7 +219,7 @@ class NodeStore:
     def _making(self, entry: _Entry) -> Iterator[None]:
         lock = self._lock(entry.key + _MAKE, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
-            self._say(f"{entry.what}: another agent on this node is unpacking it, waiting")
+            self.mention(f"{entry.what}: another agent on this node is unpacking it, waiting")
             lock = self._lock(entry.key + _MAKE, fcntl.LOCK_EX)
         assert lock is not None
         try:
@@ -243,8 +249,7 @@ class NodeStore:
                 remove_tree(part)
                 raise
             seconds = time.monotonic() - began
-            count = f"{entry.need_files:,} files, {render_size(entry.need_bytes)} " if entry.need_files else ""
-            self._say(f"{entry.what}: {count}unpacked in {seconds:.1f} s")
+            self.mention(f"{entry.what}: {entry.holds}unpacked in {seconds:.1f} s")
             return
 
     # -- room
@@ -446,6 +451,11 @@ def _mark(error: OSError) -> str:
 
 def _node() -> str:
     return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def render_contents(files: int, size: int) -> str:
+    """What a folder holds. Sizes are those of the files themselves, wherever a folder is spoken of."""
+    return f"{files:,} files, {render_size(size)}"
 
 
 def render_size(count: float) -> str:

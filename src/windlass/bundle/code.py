@@ -77,6 +77,8 @@ def freeze_project(
         "crc32": crc32,
         "files": len(files),
         "unpacked_bytes": sum(-(-file.size // 4096) * 4096 for file in files),
+        "content_files": len(files),
+        "content_bytes": sum(file.size for file in files),
         "workdir": inside,
         "origin": project,
         "links": links,

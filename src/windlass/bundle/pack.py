@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
+from windlass.agent.store import render_contents
 from windlass.agent.unpack import DAMAGED
 from windlass.bundle.links import find_lost_links, render_lost_links
 from windlass.bundle.tree import PACKED
@@ -52,8 +53,10 @@ class Packed:
     kind: str
     bytes: int
     crc32: int
-    files: int
-    unpacked_bytes: int
+    files: int  # with the folder itself: what it takes of a disk that counts files
+    unpacked_bytes: int  # in whole blocks: what it takes of a disk
+    content_files: int = 0
+    content_bytes: int = 0
 
 
 def scan_folder(path: str) -> Scan:
@@ -102,7 +105,7 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
         raise input_error(f"{path}: there is no place for its archive", f"make {places[0]} or {places[1]} writable")
     if scan.lost_links:
         say(f"warning: {render_lost_links(path, list(scan.lost_links))}")
-    say(f"{path}: packing {scan.files:,} files, {scan.size / 1e6:,.0f} MB, into {place}")
+    say(f"{path}: packing {render_contents(scan.files, scan.size)}, into {place}")
     for _ in range(_TRIES):
         packed = _pack(path, scan, how, place)
         again = scan_folder(path)
@@ -266,7 +269,17 @@ def _pack(path: str, scan: Scan, how: str, place: str) -> Packed:
     except BaseException:
         _forget(partial)
         raise
-    return Packed(partial, scan.key, _KINDS[how], writer.size, writer.crc32, scan.files + 1, scan.disk_bytes + _BLOCK)
+    return Packed(
+        partial,
+        scan.key,
+        _KINDS[how],
+        writer.size,
+        writer.crc32,
+        scan.files + 1,
+        scan.disk_bytes + _BLOCK,
+        scan.files,
+        scan.size,
+    )
 
 
 class _Writer:

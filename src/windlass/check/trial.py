@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,7 @@ class Quiet:
     def prepared(self, plan: Plan, prepared: Prepared) -> None:
         pass
 
-    def progress(self, follower: Follower, total: int) -> None:
+    def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None:
         pass
 
     def say(self, text: str) -> None:

@@ -21,7 +21,7 @@ from windlass.check.shared import check_shared
 from windlass.check.trial import TriedTrial, check_trial, try_trial
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.plan import check_options
-from windlass.cli.request import Asked, read_request
+from windlass.cli.request import Asked, read_request, read_seconds
 from windlass.errors import InputError, Problem, input_error
 from windlass.flow import EXIT_INTERRUPTED
 from windlass.model import Study
@@ -38,7 +38,14 @@ _LADDER = "ladder: [{name: one example, args: --limit 1, expect: loss<=0.01}]"
 @place_options
 @click.option("--ladder", is_flag=True, help="Climb the study's ladder instead: small versions first, each must hold.")
 @click.option("--no-run", is_flag=True, help="Start nothing: leave out what needs the program.")
-@click.option("--limit", type=float, default=60.0, show_default=True, help="Seconds that one trial is given.")
+@click.option(
+    "--limit",
+    callback=read_seconds,
+    metavar="TIME",
+    default="60s",
+    show_default=True,
+    help="Time that one trial is given.",
+)
 @click.option("--here", is_flag=True, help="Start a trial also on a login host.")
 @json_option
 @click.pass_context

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from windlass.agent.store import render_contents, render_size
 from windlass.bundle.data import find_items, look_at_item, pack_items
 from windlass.cli.options import json_option
 from windlass.collect.locate import study_roots
@@ -83,7 +84,9 @@ def pack(names: tuple[str, ...], compress: str | None, folder: str | None, as_js
     for entry in entries:
         is_new = any(text.startswith(f"{os.path.realpath(entry['source'])}: packing") for text in made)
         word = "packed" if is_new else "is an archive" if entry.get("foreign") else "unchanged"
-        print(f"{entry['as']}: {word}, {entry['bytes'] / 1e6:,.1f} MB in {entry['archive']}")
+        known = entry.get("content_files")
+        holds = f"{render_contents(known, entry['content_bytes'])}, " if known else ""
+        print(f"{entry['as']}: {word}, {holds}in {entry['archive']} ({render_size(entry['bytes'])})")
 
 
 @command.command(name="list")
@@ -103,4 +106,4 @@ def list_(names: tuple[str, ...], compress: str | None, folder: str | None, as_j
         state = f"packed in {row['archive']}" if row["archive"] else "not packed"
         if row.get("doubt"):
             state += f"; `windlass data pack` compares its checksum, because {row['doubt']}"
-        print(f"{row['as']}: {row['files']:,} files, {row['bytes'] / 1e6:,.1f} MB, {state}")
+        print(f"{row['as']}: {render_contents(row['files'], row['bytes'])}, {state}")

@@ -195,5 +195,9 @@ def _read_seen(paths: StudyPaths) -> dict[str, Any]:
         if line.startswith(MARK):
             seen: dict[str, Any] = json.loads(line[len(MARK) :])
             return seen
-    said = lines[-1] if lines else next((note.text for note in reversed(view.notes)), "it said nothing")
+    said = (
+        lines[-1]
+        if lines
+        else next((note.text for note in reversed(view.notes) if not note.routine), "it said nothing")
+    )
     raise AgentError(f"nobody could look around: {said}")

@@ -57,7 +57,7 @@ def _study_story(paths: StudyPaths) -> dict[str, Any]:
         lines += [f"  {line}" for line in render_jobs(view.jobs)]
     ended = [agent.record for agent in view.agents if not agent.alive]
     lines += [f"agent {agent.id} on {agent.host}: {agent.reason or 'ended without a word'}" for agent in ended[-5:]]
-    lines += [f"note: {note.text}" for note in view.notes[-5:]]
+    lines += [f"note: {note.text}" for note in [note for note in view.notes if not note.routine][-5:]]
     return {"study": view.name, "reason": reason, "lines": lines}
 
 
@@ -84,7 +84,8 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
         lines += [f"    {reason}" for reason in _not_ready(view)]
     if stories and (stories[-1].end or {}).get("cause") not in (None, "done"):
         tail = last_lines(OutputReader(paths, stories[-1].agent).read(number, stories[-1].attempt), 10)
-        lines += ["  its last words:", *("    " + line for line in tail.decode("utf-8", "replace").splitlines())]
+        printed = tail.decode("utf-8", "replace").rstrip().splitlines()
+        lines += ["  its last lines:", *("    " + line for line in printed)] if printed else ["  it printed nothing"]
     return {
         "study": os.path.basename(paths.folder),
         "number": number,

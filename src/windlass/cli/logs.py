@@ -15,6 +15,7 @@ import click
 from windlass.claims.register import RegisterFile
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.index import StudyIndex
+from windlass.collect.joblog import write_joblog
 from windlass.collect.output import OutputReader, Piece, last_lines
 from windlass.collect.trials import find_trials
 from windlass.errors import input_error
@@ -34,6 +35,7 @@ _NOT_WELL = (State.FAILED, State.INTERRUPTED)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the trial ends.")
 @click.option("--failed", is_flag=True, help="The last lines of each trial that did not end well.")
 @click.option("-n", "--lines", type=int, help="Only the last N lines (with --failed: 10).")
+@click.option("--joblog", metavar="FILE", help="Write GNU parallel's joblog of all attempts that have ended.")
 @click.option("--study", help="Which study (default: the newest).")
 @folder_option
 @json_option
@@ -42,6 +44,7 @@ def command(
     follow: bool,
     failed: bool,
     lines: int | None,
+    joblog: str | None,
     study: str | None,
     folder: str | None,
     as_json: bool,
@@ -51,6 +54,9 @@ def command(
     A job's number, as 123_4, shows what the scheduler kept of that job's own output.
     """
     paths = find_study(study, folder)
+    if joblog is not None:
+        click.echo(f"{joblog}: {write_joblog(joblog, paths)} attempts", err=True)
+        return
     if trial is not None and re.fullmatch(r"\d+_\d+", trial):
         _show_job(paths, trial)
         return

@@ -140,7 +140,7 @@ def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
     if plan.request is not None and fitting.limit_s < wish.limit_s:
         lasts, gets, asks = map(spell_duration, (plan.request.time_s, fitting.limit_s, wish.limit_s))
         warn([f"a job lasts {lasts} at most there: the measurement gets {gets}, not --limit {asks}"])
-    warn(check_slurm_plan(plan, asked.cluster))
+    warn(check_slurm_plan(dataclasses.replace(plan, slots=1), asked.cluster))  # the job has room for one trial at least
     prepare_environment(plan, asked.cluster.internet, _say)
     with MeasuringTurn(measuring_folder(plan)):
         paths, submitted = submit_measuring(plan, spread, fitting)

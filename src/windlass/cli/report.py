@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from windlass.bundle.folder import Prepared
@@ -64,7 +65,7 @@ class StreamReporter:
         if code:
             self.say(f"code: {render_code(code)}")
 
-    def progress(self, follower: Follower, total: int) -> None:
+    def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None:
         now = time.monotonic()
         for note in follower.notes[self._notes :]:
             self.say(note)
@@ -74,6 +75,8 @@ class StreamReporter:
         if self._quiet or (now < self._next and not (settled and self._live)):
             return
         progress = self._measure(follower, total, now, rate_per_s)
+        if left_s is not None:
+            progress = replace(progress, eta_s=left_s())
         if self._live:
             self._next = now + _LIVE_S
             width = shutil.get_terminal_size().columns

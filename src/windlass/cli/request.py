@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import click
+
 from windlass.cli.options import SETTING_WORDS
 from windlass.errors import InputError, input_error
 from windlass.flow import make_plan, make_slurm_plan
@@ -20,6 +22,7 @@ from windlass.site.here import fetch_here
 from windlass.site.load import fetch_load
 from windlass.site.local import fetch_local_site
 from windlass.spec import Overrides, find_study_file, load_study, study_from_command
+from windlass.spec.units import DURATION_FORMS, parse_duration_s
 
 
 @dataclass(frozen=True)
@@ -102,3 +105,14 @@ def _default_file() -> str:
 def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
+
+
+def read_seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """A callback for options that take a duration; a plain number is seconds."""
+    try:
+        seconds = float(value) if value.replace(".", "", 1).isdecimal() else parse_duration_s(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; for example 30s; accepted are {DURATION_FORMS}") from None
+    if seconds <= 0:
+        raise click.BadParameter("more than no time is wanted, for example 30s")
+    return seconds

@@ -14,11 +14,13 @@ from windlass.cli.report import StreamReporter
 from windlass.cli.run import show_outcome, show_submitted
 from windlass.collect.trials import find_trials
 from windlass.errors import input_error
-from windlass.flow import chosen_states, refresh_code, retry_trials, run_folder, submit_folder
+from windlass.flow import chosen_states, follow_jobs, refresh_code, retry_trials, run_folder, submit_folder
 from windlass.launch.local import LocalLauncher
+from windlass.model import Submitted
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.submission import read_terms
+from windlass.view.plan import render_submitted
 
 
 @click.command()
@@ -29,6 +31,7 @@ from windlass.submission import read_terms
 @click.option("--cancelled", is_flag=True, help="All that were cancelled.")
 @click.option("--done", is_flag=True, help="Also those that ended well.")
 @click.option("--no-run", is_flag=True, help="Only put them back; agents at work take them, or the next `run`.")
+@click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
 @click.option("--on", type=click.Choice(["slurm", "local"]), help="Where (default: where the study ran).")
 @click.option("-j", "--slots", type=int, help="Trials at a time.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
@@ -43,6 +46,7 @@ def command(
     cancelled: bool,
     done: bool,
     no_run: bool,
+    wait: bool,
     on: str | None,
     slots: int | None,
     quiet: bool,
@@ -75,12 +79,25 @@ def command(
         return 0
     terms = read_terms(paths)
     if terms is not None and on != "local":
-        show_submitted(paths, submit_folder(paths, terms), as_json, reporter)
-        return 0
+        submitted = submit_folder(paths, terms)
+        if not wait:
+            show_submitted(paths, submitted, as_json, reporter)
+            return 0
+        return _follow(paths, submitted, reporter, as_json, quiet)
     with open(paths.plan, encoding="utf-8") as file:
         planned = int(json.load(file)["slots"])
     try:
         outcome = run_folder(paths, slots or planned, LocalLauncher(), reporter)
+    finally:
+        reporter.close()
+    show_outcome(outcome, as_json, quiet)
+    return outcome.exit_code
+
+
+def _follow(paths: StudyPaths, submitted: Submitted, reporter: StreamReporter, as_json: bool, quiet: bool) -> int:
+    reporter.say(render_submitted(submitted))
+    try:
+        outcome = follow_jobs(paths, reporter)
     finally:
         reporter.close()
     show_outcome(outcome, as_json, quiet)

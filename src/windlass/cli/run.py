@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from typing import Any
 
 import click
@@ -10,9 +12,10 @@ import click
 from windlass.bundle.environment import prepare_environment
 from windlass.bundle.folder import Prepared, remember_place
 from windlass.check.record import passed_at
+from windlass.cli.known_warnings import KnownWarnings
 from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
 from windlass.cli.report import StreamReporter
-from windlass.cli.request import Asked, read_request, warn
+from windlass.cli.request import Asked, read_request
 from windlass.collect.joblog import Joblog
 from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
@@ -37,7 +40,7 @@ _MOST_NAMED = 10
 @place_options
 @click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
 @click.option("--here", is_flag=True, help="With --on local: also on a login host.")
-@click.option("--joblog", metavar="FILE", help="Also write GNU parallel's joblog.")
+@click.option("--joblog", metavar="FILE", help="Also write GNU parallel's joblog; with Slurm needs --wait.")
 @click.option("--sample", type=click.IntRange(1), metavar="K", help="Only K trials, far apart: do they work at all?")
 @click.option("--rehearse", is_flag=True, help="One agent first; the rest once its usage has levelled out and fits.")
 @click.option("--rehearse-limit", default="5m", metavar="TIME", show_default=True, help="For that to happen, at most.")
@@ -71,11 +74,12 @@ def command(
     rehearse_s = _read_limit(rehearse_limit) if rehearse else None
     asked = read_request(ctx.meta["words"], options)
     plan = asked.plan
-    if not quiet:
-        warn([*asked.study.warnings, *(plan.warnings if asked.cluster is None else ())])
+    if joblog is not None:
+        _check_joblog(joblog, asked.cluster is not None and not wait)
+    reporter = _RunReporter(quiet, plan.folder)
+    reporter.warnings.show([*asked.study.warnings, *(plan.warnings if asked.cluster is None else ())])
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
-    reporter = _RunReporter(quiet)
     log = _LazyJoblog(joblog, plan.folder) if joblog else None
     try:
         if asked.cluster is None:
@@ -102,6 +106,18 @@ def command(
     return outcome.exit_code
 
 
+def _check_joblog(path: str, unattended: bool) -> None:
+    """The file is written by the process that sees trials end: it must be there, and the file writable."""
+    if unattended:
+        raise input_error(
+            "--joblog: nobody is there to write it, `run` returns as soon as the jobs are submitted",
+            f"add --wait, or leave it out and write it later: windlass logs --joblog {shlex.quote(path)}",
+        )
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise input_error(f"--joblog: {path} cannot be written", "name a file in a folder that is there")
+
+
 def _read_limit(text: str) -> float:
     try:
         return parse_duration_s(text)
@@ -121,15 +137,14 @@ def _run_here(
 
 
 def _submit(
-    asked: Asked, reporter: StreamReporter, sample: int | None, rehearse_s: float | None
+    asked: Asked, reporter: _RunReporter, sample: int | None, rehearse_s: float | None
 ) -> tuple[StudyPaths, Submitted]:
     assert asked.cluster is not None
     asked.require_scheduler()
     warnings = check_slurm_plan(asked.plan, asked.cluster)
     if passed_at(asked.study) is None:
         warnings.append("this command at this commit has not passed `windlass check` here")
-    for warning in warnings:
-        reporter.say(f"warning: {warning}")
+    reporter.warnings.show(warnings)
     prepare_environment(asked.plan, asked.cluster.internet, reporter.say)
     if rehearse_s is not None:
         return rehearse_plan(asked.plan, reporter, rehearse_s, sample)
@@ -147,8 +162,13 @@ def show_submitted(paths: StudyPaths, submitted: Submitted, as_json: bool, repor
 class _RunReporter(StreamReporter):
     """Shows a run, what it will cost, and lets its study be found again wherever it was put."""
 
+    def __init__(self, quiet: bool, folder: str) -> None:
+        super().__init__(quiet)
+        self.warnings = KnownWarnings(folder, self.say)
+
     def prepared(self, plan: Plan, prepared: Prepared) -> None:
         remember_place(plan)
+        self.warnings.remember()
         super().prepared(plan, prepared)
         cost = render_cost_line(plan) if prepared.register.todo else ""
         if cost:

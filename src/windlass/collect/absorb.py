@@ -161,7 +161,7 @@ def _fold_part(
     fold_events(folded, writer, events)
     _store(connection, folded.histories, summary)
     if folded.notes:
-        connection.executemany("INSERT INTO note VALUES (?, ?, ?, ?)", map(rows.plain_row, folded.notes))
+        connection.executemany("INSERT INTO note VALUES (?, ?, ?, ?, ?)", map(rows.plain_row, folded.notes))
 
 
 def _load_rows(connection: sqlite3.Connection, numbers: set[int]) -> Iterator[rows.Row]:

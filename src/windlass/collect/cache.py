@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from windlass.paths import StudyPaths
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MEMORY_BELOW_BYTES = 4 << 20  # so little is read anew faster than a file is worth
 _BUSY_S = 60.0
 _KEPT_S = 30 * 86400.0
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS trial (
     signal, stage, output_bytes, rss_mb, cpu_s, step, metrics, note, use, more
 );
 CREATE INDEX IF NOT EXISTS trial_not_done ON trial (state) WHERE state <> 'done';
-CREATE TABLE IF NOT EXISTS note (t, writer, text, number);
+CREATE TABLE IF NOT EXISTS note (t, writer, text, number, routine);
 CREATE TABLE IF NOT EXISTS summary (
     state TEXT, cause TEXT, trials INTEGER, timed INTEGER, duration_s REAL, PRIMARY KEY (state, cause)
 ) WITHOUT ROWID;

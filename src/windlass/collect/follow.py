@@ -36,9 +36,9 @@ class Follower:
         self.ended = 0  # attempts that ended since this object was made
         self.notes: list[str] = []
 
-    def skip_existing(self) -> None:
-        """Take in what the journals hold already, without counting it as news."""
-        on_end, self._on_end = self._on_end, None
+    def skip_existing(self, pass_on: bool = False) -> None:
+        """Take in what the journals hold already, without counting it as news; `on_end` hears of it with `pass_on`."""
+        on_end, self._on_end = self._on_end, self._on_end if pass_on else None
         self.update()
         self._on_end, self.ended = on_end, 0
         self.notes.clear()
@@ -73,7 +73,7 @@ class Follower:
             for first, stop in event["r"]:
                 for number in range(first, stop):
                     self._set(number, code)
-        elif kind == "note":
+        elif kind == "note" and not event.get("routine"):
             self.notes.append(event["text"])
 
     def _set(self, number: int, code: int) -> None:

@@ -140,8 +140,10 @@ class StudyIndex:
         return [agent for (state,) in found if (agent := absorb.parse_agent(state)) is not None]
 
     def notes(self) -> list[Note]:
-        query = "SELECT t, writer, text, number FROM note ORDER BY t, writer, rowid"
-        return [Note(*row) for row in self._select(query)]
+        query = "SELECT t, writer, text, number, routine FROM note ORDER BY t, writer, rowid"
+        return [
+            Note(t, writer, text, number, bool(routine)) for t, writer, text, number, routine in self._select(query)
+        ]
 
     def damaged(self) -> int:
         """Lines of journals that could not be understood."""

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from windlass.errors import input_error
+from windlass.journal.read import JournalReader, journal_files
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 
@@ -16,7 +18,10 @@ class Joblog:
     """One line an attempt, in the order they ended. Trial 0 is Seq 1."""
 
     def __init__(self, path: str, paths: StudyPaths) -> None:
-        self._file: TextIO = open(path, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+        try:
+            self._file: TextIO = open(path, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+        except OSError as error:
+            raise input_error(f"--joblog: {path} cannot be written: {error.strerror}", "name another file") from None
         self._file.write(_HEADER)
         self._trials = TrialFile(paths)
 
@@ -40,3 +45,19 @@ class Joblog:
     def close(self) -> None:
         self._file.close()
         self._trials.close()
+
+
+def write_joblog(path: str, paths: StudyPaths) -> int:
+    """Write the joblog of all attempts that have ended so far, in the order they ended. Returns how many."""
+    ended: list[Mapping[str, Any]] = []
+    for journal in journal_files(paths.journal):
+        reader = JournalReader(journal)
+        while events := reader.read():
+            ended += [event for event in events if event.get("e") == "end"]
+    log = Joblog(path, paths)
+    try:
+        for event in sorted(ended, key=lambda event: float(event["start"]) + float(event["dur"])):
+            log.add(str(event["cause"]), event)
+    finally:
+        log.close()
+    return len(ended)

@@ -41,6 +41,7 @@ class JobView:
     agent: str = ""  # the last agent that began in it
     agent_ended: bool = False  # it ended in order
     agent_reason: str = ""  # in its own words
+    agent_failed: int = 0  # of its trials
     source: str = ""  # squeue, sacct or journal
 
     @property
@@ -169,7 +170,9 @@ def _with_agent(job: JobView, agent: AgentRecord | None) -> JobView:
     # The scheduler's word may be some seconds old: a job ends right after its agent.
     is_ending = job.state is JobState.RUNNING and agent.ended and agent.start > (job.start or 0.0) - _CLOCKS_S
     state = JobState.ENDING if is_ending else job.state
-    return replace(job, state=state, agent=agent.id, agent_ended=agent.ended, agent_reason=agent.reason)
+    return replace(
+        job, state=state, agent=agent.id, agent_ended=agent.ended, agent_reason=agent.reason, agent_failed=agent.failed
+    )
 
 
 def _with_ending(job: JobView, record: JobRecord | None) -> JobView:

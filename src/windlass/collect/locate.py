@@ -10,6 +10,8 @@ from windlass.errors import input_error
 from windlass.ids import slug
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths, find_project
 
+_SHOWN = 5  # names of studies in a hint
+
 
 def study_roots(folder: str | None, start: str, scratch: str | None) -> list[str]:
     """Where studies of this project may lie, the likeliest first."""
@@ -80,8 +82,10 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
     names = [os.path.basename(path) for path in studies]
     import difflib  # only to tell what went wrong
 
-    close = difflib.get_close_matches(name, names, 1) or names[:5]
-    hint = f"there are: {', '.join(close)}" if close else "windlass run study.yaml"
+    close = difflib.get_close_matches(name, names, 1)
+    more = f" and {len(names) - _SHOWN} more (`windlass history --all`)" if len(names) > _SHOWN else ""
+    meant = f"did you mean {close[0]}? " if close else ""
+    hint = f"{meant}there are: {', '.join(names[:_SHOWN])}{more}" if names else "windlass run study.yaml"
     raise input_error(f"there is no study named {name!r} in {', '.join(roots)}", hint)
 
 

@@ -17,6 +17,7 @@ from windlass.journal.fold import AgentRecord
 from windlass.measured import parse_measurement
 from windlass.paths import StudyPaths
 
+_LEFT_KEPT_S = 2.0
 _LIVES = {Fate.ALIVE: True, Fate.DEAD: False, Fate.SUSPECT: None}
 
 
@@ -77,6 +78,23 @@ def look(paths: StudyPaths, *, accounting: bool | None = None) -> StudyView:
         )
     finally:
         index.close()
+
+
+class TimeLeftReader:
+    """The time left that `windlass status` shows. A look is kept for some seconds, longer where it costs more."""
+
+    def __init__(self, paths: StudyPaths) -> None:
+        self._paths = paths
+        self._until = 0.0
+        self._left_s: float | None = None
+
+    def __call__(self) -> float | None:
+        began = time.monotonic()
+        if began >= self._until:
+            self._left_s = look(self._paths).eta_s
+            now = time.monotonic()
+            self._until = now + max(_LEFT_KEPT_S, 20 * (now - began))
+        return self._left_s
 
 
 def _read_measured_s(paths: StudyPaths) -> float | None:

@@ -84,6 +84,7 @@ class AgentRecord:
     last_seen: float = 0.0
     ended: bool = False
     reason: str = ""
+    failed: int = 0  # of its trials, so that its job is FAILED
 
 
 class Note(NamedTuple):
@@ -93,6 +94,7 @@ class Note(NamedTuple):
     writer: str
     text: str
     number: Optional[int] = None
+    routine: bool = False  # a step that went as it should: of interest to those who look for it
 
 
 class Verdict(NamedTuple):
@@ -256,7 +258,8 @@ def _fold_ranges(folded: Folded, state: WriterState, writer: str, t: float, even
 
 def _fold_note(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
     number = event.get("i")
-    folded.notes.append(Note(t, writer, str(event["text"]), None if number is None else parse_number(number)))
+    trial = None if number is None else parse_number(number)
+    folded.notes.append(Note(t, writer, str(event["text"]), trial, bool(event.get("routine"))))
 
 
 def _fold_agent(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
@@ -280,7 +283,7 @@ def _fold_agent(folded: Folded, state: WriterState, writer: str, t: float, event
 
 def _fold_bye(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
     agent = state.agent if state.agent is not None else AgentRecord(id=writer)
-    state.agent = _changed(agent, ended=True, reason=str(event.get("reason", "")))
+    state.agent = _changed(agent, ended=True, reason=str(event.get("reason", "")), failed=int(event.get("failed") or 0))
 
 
 _NO_METRICS: Dict[str, Any] = {}

@@ -94,10 +94,13 @@ def plan_job(plan: Plan, cluster: Cluster, wish: Wish) -> tuple[Plan, Wish]:
     kind = cluster.gpu(asked.gpu_type) if asked.gpus else None
     share = kind.share_cpus if kind is not None and kind.share_cpus else 1
     wanted = max(share, _FEWEST_CPUS) if asked.gpus else _MOST_CPUS
-    cpus = max(asked.cpus, min(wanted, _node_cpus(plan, cluster)))
-    memory_mb = max(asked.memory_mb, asked.memory_mb * cpus // max(1, asked.cpus) if not asked.gpus else 0)
+    most_cpus, most_memory_mb = _node_size(plan, cluster)
+    # One trial must fit. More is room for others beside it, as far as a node has it.
+    cpus = max(-(-asked.cpus // plan.slots), min(max(asked.cpus, wanted), most_cpus))
+    room_mb = asked.memory_mb if asked.gpus else asked.memory_mb * cpus // max(1, asked.cpus)
     if kind is not None and kind.share_memory_mb:
-        memory_mb = max(memory_mb, kind.share_memory_mb)
+        room_mb = max(room_mb, kind.share_memory_mb)
+    memory_mb = max(-(-asked.memory_mb // plan.slots), min(max(asked.memory_mb, room_mb), most_memory_mb))
     limits = [cluster.longest_time_s(asked.partition), *(q.max_time_s for q in cluster.qos if q.name == asked.qos)]
     wanted_s = math.ceil((wish.limit_s + _JOB_MARGIN_S) / 60) * 60
     time_s = int(min([wanted_s, *(limit for limit in limits if limit)]))
@@ -117,9 +120,14 @@ def plan_job(plan: Plan, cluster: Cluster, wish: Wish) -> tuple[Plan, Wish]:
     return replace(plan, terms=terms, agents=1), replace(wish, limit_s=min(wish.limit_s, room_s))
 
 
-def _node_cpus(plan: Plan, cluster: Cluster) -> int:
-    nodes = cluster.nodes_of(plan.request.partition if plan.request is not None else None)
-    return max((node.cpus for node in nodes), default=_MOST_CPUS)
+def _node_size(plan: Plan, cluster: Cluster) -> tuple[int, int]:
+    """The most cores, and the most MB of memory, that a job gets on a node where it would wait."""
+    name = plan.request.partition if plan.request is not None else None
+    nodes, partition = cluster.nodes_of(name), cluster.partition(name)
+    caps = (partition.max_cpus_per_node, partition.max_memory_per_node_mb) if partition is not None else (None, None)
+    cpus = max((node.cpus for node in nodes), default=_MOST_CPUS)
+    memory_mb = max((node.memory_mb for node in nodes), default=1 << 60)
+    return min(cpus, caps[0] or cpus), min(memory_mb, caps[1] or memory_mb)
 
 
 def submit_measuring(plan: Plan, spread: Spread, wish: Wish) -> tuple[StudyPaths, Submitted]:

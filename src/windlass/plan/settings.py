@@ -9,7 +9,16 @@ from typing import Any
 
 from windlass.errors import InputError, Problem
 from windlass.model import ANY_FILES, Needs, Setting
-from windlass.spec.units import check_gpus, parse_duration_s, parse_headroom, parse_memory_mb, parse_slurm_time_s
+from windlass.spec.units import (
+    DURATION_FORMS,
+    HEADROOM_FORMS,
+    SIZE_FORMS,
+    check_gpus,
+    parse_duration_s,
+    parse_headroom,
+    parse_memory_mb,
+    parse_slurm_time_s,
+)
 
 GIGABYTE = 1 << 30
 
@@ -129,6 +138,14 @@ def _small_files(value: Any) -> int:
     return ANY_FILES if value == "allow" else _count(value)
 
 
+# What to write instead of a value that cannot be read, by how it is read.
+_EXAMPLES: dict[Callable[[Any], Any], str] = {
+    _duration: f"for example 30m; accepted are {DURATION_FORMS}",
+    _time: f"for example 90m; accepted are {DURATION_FORMS}",
+    _memory: f"for example 4GB; accepted are {SIZE_FORMS}",
+    _bytes: f"for example 10MB; accepted are {SIZE_FORMS}",
+    _headroom: f"for example 1GB; accepted are {HEADROOM_FORMS}",
+}
 SETTINGS: tuple[Known, ...] = (
     Known("slots", "slots", _positive, None, "trials at a time on one machine"),
     Known("cpus", "cpus", _cores, None, "cores one trial needs"),
@@ -207,7 +224,7 @@ def resolve_settings(
         except (ValueError, TypeError) as error:
             flagged = flags.get(known.word) is not None
             place = f"--{(known.flag or known.word).replace('_', '-')}" if flagged else known.word
-            problems.append(Problem(f"{place}: {error}", "", "" if flagged else site_file))
+            problems.append(Problem(f"{place}: {error}", _EXAMPLES.get(known.parse, ""), "" if flagged else site_file))
     if problems:
         raise InputError(problems)
     if resolved["options"].source == "command line":

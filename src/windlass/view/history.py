@@ -13,6 +13,7 @@ from windlass.view.jobs import job_to_json, render_answer, render_clock
 from windlass.view.progress import render_duration
 from windlass.view.table import render_table
 
+_NOTHING_LEFT = "nothing left"
 _SHOWN = 50  # jobs of one submission
 
 
@@ -91,8 +92,23 @@ def _job_row(job: JobView) -> dict[str, Any]:
         "elapsed": render_duration(job.elapsed_s) if job.elapsed_s is not None else "",
         "exit": _exit(job),
         "memory_mb": said["max_rss_mb"],
-        "why": explain_reason(job.reason) if job.state is JobState.WAITING else job.agent_reason,
+        "why": explain_reason(job.reason) if job.state is JobState.WAITING else _why_ended(job),
     }
+
+
+def _why_ended(job: JobView) -> str:
+    """The reason that its agent gave. One of an earlier version does not tell how many trials failed."""
+    if job.state is JobState.FAILED and job.agent_reason == _NOTHING_LEFT and not job.agent_failed:
+        return "some of its trials failed"
+    return _say_why(job.agent_reason, job.agent_failed)
+
+
+def _say_why(reason: str, failed: int) -> str:
+    """An agent that saw all its trials through fails its job all the same where one of them failed."""
+    if not failed:
+        return reason
+    text = f"{failed} of its trials failed"
+    return text if reason == _NOTHING_LEFT else f"{text}; {reason}"
 
 
 def _exit(job: JobView) -> str:
@@ -109,5 +125,5 @@ def _agent_row(agent: AgentView) -> dict[str, Any]:
         "start": render_clock(record.start),
         "elapsed": render_duration(record.last_seen - record.start),
         "state": "at work" if agent.alive else "ended",
-        "why": record.reason,
+        "why": _say_why(record.reason, record.failed),
     }

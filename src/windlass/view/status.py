@@ -162,7 +162,7 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
         lines.append(f"  … and {len(view.running) - _SHOWN_RUNNING} more")
     if view.causes:
         lines += ["did not end well:", *_causes(view), "  see `windlass logs --failed`"]
-    notes = list(dict.fromkeys(note.text for note in view.notes))
+    notes = list(dict.fromkeys(note.text for note in view.notes if not note.routine))
     lines += [f"note: {text}" for text in notes[-_SHOWN_NOTES:]]
     if view.damaged_lines:
         lines.append(f"warning: {view.damaged_lines} journal line(s) could not be read and were left out")
@@ -180,10 +180,15 @@ def _suspects(view: StudyView) -> list[str]:
 
 
 def render_end(view: StudyView) -> str:
-    """The last words of a run."""
+    """The last lines of a run: what came of it, and what to look at."""
     trouble = find_trouble(view)
-    text = f"{view.name}: {trouble}\n" if trouble is not None else ""
-    text += f"{view.name}: {_counts(view)} of {view.total}"
-    if view.causes:
-        text += "\n" + "\n".join([*_causes(view), "  see `windlass logs --failed`"])
-    return text
+    lines = [f"{view.name}: {trouble}"] if trouble is not None else []
+    lines += [f"{view.name}: {_counts(view)} of {view.total}", *_causes(view)]
+    look_at = []
+    if view.counts[State.FAILED.value] or view.counts[State.INTERRUPTED.value]:
+        look_at.append("`windlass logs --failed` shows the last lines of those that did not end well")
+    if trouble is None and (view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]):
+        look_at.append("`windlass status` shows what is missing, `windlass run` goes on with it")
+    if view.counts[State.DONE.value]:
+        look_at.append("`windlass results` shows what came out")
+    return "\n".join([*lines, *(f"  {text}" for text in look_at)])
