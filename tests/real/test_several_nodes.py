@@ -96,6 +96,57 @@ def test_ranks_on_every_node_report_and_are_notified(project: Project, slurm_apa
             assert len(long) == 3 * 60 and {values[3] for values in long} == {10}
 
 
+# Every rank writes files of its own name and one of a common name, on its node's disk and on the shared one.
+WRITING = """\
+import os, socket, sys
+node, number, shared = socket.gethostname(), *sys.argv[1:]
+rank = os.environ["SLURM_PROCID"]
+local = os.environ["SLURM_TMPDIR"]
+os.makedirs("out", exist_ok=True)
+for path in (f"out/{rank}.txt", "common.txt", f"left-{rank}.txt", f"{local}/local-{rank}.txt", f"{shared}/{number}-{rank}.txt"):
+    with open(path, "w") as file:
+        file.write(f"{number} {node}")
+if rank == "1":
+    with open("large.bin", "wb") as file:
+        file.write(bytes(5 << 20))
+"""
+
+
+def test_outputs_of_every_node_are_kept(project: Project, slurm_apart: Cluster) -> None:
+    """Those that a pattern names and those that are left behind; of one name on several nodes: all of them, named."""
+    with on_cluster(project, slurm_apart):
+        project.write("writing.py", WRITING)
+        shared = project.folder / "shared"
+        shared.mkdir()
+        project.write(
+            "study.yaml",
+            "command: srun --ntasks-per-node=1 python3 writing.py {n} {shared}\n"
+            f"parameters: {{n: [1, 2], shared: [{json.dumps(str(shared))}]}}\n"
+            f"outputs: [out, common.txt, large.bin, $SLURM_TMPDIR/local-*.txt, {json.dumps(f'{shared}/*.txt')}]\n"
+            "needs: {time: 10m}\nslurm: {nodes: 3, agents: 1}\nslots: 1\n",
+        )
+        project.run("run", "--wait")
+        assert project.counts() == {"done": 2}
+        rows = project.json("results", "--json")
+        assert not [row for row in rows if row.get("note")], rows
+        project.run("outputs", "--to", "kept")
+        project.run("outputs", "left-behind", "--to", "kept")
+        for row in rows:
+            folder, number = project.folder / "kept" / row["id"], row["n"]
+            files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+            assert files.pop("large.bin").stat().st_size == 5 << 20
+            texts = {name: path.read_text() for name, path in files.items()}
+            outside = {name: texts.pop(name) for name in list(texts) if "shared" in name}
+            nodes = [texts[f"out/{rank}.txt"].split()[1] for rank in range(3)]
+            assert sorted(outside.values()) == sorted(f"{number} {node}" for node in nodes), "kept once"
+            expected = {f"{name}{rank}.txt": nodes[rank] for name in ("out/", "local-") for rank in range(3)}
+            expected |= {"common.txt": nodes[0], f"{nodes[1]}/common.txt": nodes[1], f"{nodes[2]}/common.txt": nodes[2]}
+            assert texts == {name: f"{number} {node}" for name, node in expected.items()}
+            left = project.folder / "kept" / "left-behind" / row["id"]
+            found = {path.name: path.read_text() for path in left.rglob("*") if path.is_file()}
+            assert found == {f"left-{rank}.txt": f"{number} {node}" for rank, node in enumerate(nodes)}
+
+
 def three(project: Project, pattern: str) -> list[Path]:
     found = [path for path in sorted(project.folder.glob(pattern)) if path.name[:7] == "waiting" or path.read_text()]
     return found if len(found) == 3 else []

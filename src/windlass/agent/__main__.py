@@ -221,6 +221,8 @@ class Agent:
             config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges, workplace
         )
         if ready.companions is not None:
+            if workplace is not None:
+                workplace.others = ready.companions
             runner.join(ready.companions)
         runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
         kind = Loop if config.measure is None else SurveyLoop

@@ -15,6 +15,7 @@ import sys
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional
 
+from windlass.agent.child import Attempt, Trial
 from windlass.agent.companions import (
     ANSWER,
     LOG,
@@ -28,17 +29,20 @@ from windlass.agent.companions import (
     node_name,
     render_message,
 )
-from windlass.agent.config import AgentConfig
+from windlass.agent.config import AgentConfig, Slot, trial_environment
 from windlass.agent.interrupt import NOTICE, write_notice
 from windlass.agent.job import LocalScratch, read_job
 from windlass.agent.ready import make_ready
 from windlass.agent.steps import signal_ranks, write_task_prolog
 from windlass.agent.store import NotReady
 from windlass.agent.trial_folder import TrialFolders
+from windlass.agent.workplace import Workplace
 from windlass.claims.alive import this_machine
 from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
 
 _READ_BYTES = 1 << 16
+_LOOK_S = 0.1  # between looks at large files that are being copied
 _DRAIN_BYTES = 1 << 20  # more than a FIFO holds: what was written before a trial ended is among the first so many
 
 
@@ -63,6 +67,11 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
         scratch.remove()
         return 1
     companion = Companion(where)
+    if ready.folders is not None and not is_shared:
+        fifo = os.path.join(where["runtime"], METRICS)
+        env = trial_environment(config, ready.env, paths.folder, paths.agent, where["agent"], fifo)
+        companion.workplace = Workplace(config, paths, where["agent"], env, ready.folders, node_name())
+        companion.trials = TrialFile(paths)
     try:
         companion.open()
         _send(READY)
@@ -104,6 +113,10 @@ class Companion:
         self._fifo: Optional[int] = None
         self._line = b""  # the beginning of a line of windlass.log
         self._request = b""  # the beginning of a request
+        self.workplace: Optional[Workplace] = None
+        self.trials: Optional[TrialFile] = None
+        self._attempts: Dict[int, Attempt] = {}
+        self._keeping: Dict[int, int] = {}  # attempt whose outputs are being copied → the request that is answered then
 
     def open(self) -> None:
         """Offer the FIFO at the path where trials look for it."""
@@ -125,7 +138,8 @@ class Companion:
         """Until the agent ends."""
         sources: List[int] = [0] if self._fifo is None else [0, self._fifo]
         while True:
-            readable, _, _ = select.select(sources, [], [])
+            readable, _, _ = select.select(sources, [], [], _LOOK_S if self._keeping else None)
+            self._settle()
             if self._fifo in readable:
                 self._forward(_READ_BYTES)
             if 0 in readable:
@@ -154,10 +168,56 @@ class Companion:
             write_notice(os.path.join(self._runtime_folder, NOTICE), request["until"])
         elif request["do"] == "signal":
             signal_ranks(self._agent, request["attempt"], request["number"])
+        elif request["do"] == "begin":
+            answer = self._begin(request)
         elif request["do"] == "end":
             self._forward(_DRAIN_BYTES)
+            answer = self._look(request["attempt"])
+        elif request["do"] == "keep" and request["attempt"] in self._attempts and self.workplace is not None:
+            attempt = self._attempts[request["attempt"]]
+            self.workplace.adapt(attempt, *request["adapt"].get(node_name(), ([], [])))
+            self._keeping[attempt.attempt] = request["ask"]
+            self._settle()
+            return
+        elif request["do"] == "close" and self.workplace is not None:
+            for note in self.workplace.close():
+                _send(NOTE, note)
         if "ask" in request:
             _send(ANSWER, json.dumps({"ask": request["ask"], **answer}))
+
+    def _begin(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Have the working folder of an attempt ready."""
+        if self.workplace is None or self.trials is None:
+            return {}
+        number = request["trial"]
+        (line,) = (line for _, line in self.trials.iterate_lines(number, number + 1))
+        attempt = Attempt(Trial(number, line), request["attempt"], Slot(request["slot"], None), 0.0, 0.0)
+        attempt.variables = {os.fsencode(name): os.fsencode(value) for name, value in request["variables"].items()}
+        try:
+            again = attempt.attempt in self._attempts
+            self._attempts[attempt.attempt] = attempt
+            (self.workplace.start_again if again else self.workplace.enter)(attempt)
+        except OSError as error:
+            return {"problem": f"a working folder could not be made: {error.strerror}: {error.filename}"}
+        return {}
+
+    def _look(self, number: int) -> Dict[str, Any]:
+        """What an attempt that has ended leaves here."""
+        attempt = self._attempts.get(number)
+        if attempt is None or self.workplace is None:
+            return {}
+        files, missing = self.workplace.look(attempt)
+        return {"files": files, "missing": missing}
+
+    def _settle(self) -> None:
+        """Answer for the attempts whose outputs are safe by now, or cannot be kept."""
+        for number, ask in list(self._keeping.items()):
+            assert self.workplace is not None
+            settled = self.workplace.settle(self._attempts[number])
+            if settled is not None:
+                self.workplace.sync()
+                del self._keeping[number], self._attempts[number]
+                _send(ANSWER, json.dumps({"ask": ask, "note": settled.note, "lost": settled.is_lost}))
 
     def close(self) -> None:
         if self._made:

@@ -7,14 +7,17 @@ needs neither addresses nor ports, and Slurm sees to it that nobody else can spe
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from windlass.agent.child import Attempt
 from windlass.agent.config import AgentConfig
 from windlass.agent.store import NotReady
 from windlass.claims.alive import this_machine
@@ -26,6 +29,7 @@ METRICS = "metrics"  # the FIFO in the agent's runtime folder, which has the sam
 _PART = "part"
 # Slurm delivers lines of up to 1,024 bytes whole; longer ones may be mixed with those of other nodes.
 _PIECE_BYTES = 900
+_ANSWER_S = 60.0  # for an answer that an attempt waits for
 _CLOSE_S = 20.0  # for the others to remove what they made; within the time that Slurm gives a job that has to end
 
 
@@ -93,7 +97,9 @@ class Companions:
         self._asked = 0
         self._answers: Dict[int, List[Dict[str, Any]]] = {}  # number of a request → answers so far
         self._ending: Dict[int, int] = {}  # attempt → number of the request to settle what it leaves elsewhere
-        self._over: Set[int] = set()  # attempts of which nothing more will come
+        self._over: Dict[int, List[Dict[str, Any]]] = {}  # attempt → the answers: nothing more will come of it
+        self._keeping: Dict[int, int] = {}  # attempt → number of the request to keep its outputs
+        self._kept: Dict[int, List[Dict[str, Any]]] = {}  # attempt → the answers
         self._chatter: List[str] = []  # last lines that are not a companion's: srun explains itself there
         self._gone = False
         where = {
@@ -186,11 +192,71 @@ class Companions:
             return True
         if attempt not in self._ending:
             self._ending[attempt] = self.ask("end", attempt=attempt)
-        if self.answers(self._ending[attempt]) is None:
+        answers = self.answers(self._ending[attempt])
+        if answers is None:
             return False
         del self._ending[attempt]
-        self._over.add(attempt)
+        self._over[attempt] = sorted(answers, key=lambda answer: str(answer["node"]))
         return True
+
+    def is_kept(self, attempt: int, files: Mapping[str, Tuple[int, int]]) -> bool:
+        """Whether the outputs that an attempt left on other nodes are settled. False: ask again.
+
+        `files` are those on the first node. A node whose files have names that were found before keeps them below its
+        own name, unless it is the same file, on a disk that the nodes share.
+        """
+        if attempt in self._kept:
+            return True
+        if attempt not in self._keeping:
+            known = dict(files)
+            adapt: Dict[str, Tuple[List[str], List[str]]] = {}
+            for answer in self._over[attempt]:
+                others = {name: tuple(signature) for name, signature in answer.get("files", {}).items()}
+                both = [name for name in others if name in known]
+                same = [name for name in both if others[name] == known[name]]
+                adapt[answer["node"]] = [name for name in both if name not in same], same
+                known = {**others, **known}
+            self._keeping[attempt] = self.ask("keep", attempt=attempt, adapt=adapt)
+        answers = self.answers(self._keeping[attempt])
+        if answers is None:
+            return False
+        del self._keeping[attempt]
+        self._kept[attempt] = answers
+        return True
+
+    def verdict(self, attempt: Attempt) -> Dict[str, Any]:
+        """What became of an attempt's outputs on other nodes: patterns that matched nothing there, a note, a loss."""
+        over, kept = self._over.pop(attempt.attempt), self._kept.pop(attempt.attempt)
+        lists = [set(answer["missing"]) for answer in over if "missing" in answer]
+        notes = [f"{answer['node']}: {answer['note']}" for answer in kept if answer.get("note")]
+        if len(over) < self._others or len(kept) < self._others:
+            notes.append("what this trial wrote on other nodes was not kept: the processes there have ended")
+        found: Dict[str, Any] = {"note": "; ".join(notes), "lost": any(answer.get("lost") for answer in kept)}
+        if lists:
+            found["missing"] = set.intersection(*lists)
+        return found
+
+    def begin(self, attempt: Attempt) -> None:
+        """Have working folders ready on all nodes before an attempt is started. Raises OSError."""
+        variables = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
+        slot, trial = attempt.slot.number, attempt.trial.number
+        number = self.ask("begin", attempt=attempt.attempt, trial=trial, slot=slot, variables=variables)
+        for answer in self.wait(number):
+            if answer.get("problem"):
+                raise OSError(errno.EIO, f"{answer['node']}: {answer['problem']}")
+
+    def wait(self, number: int) -> List[Dict[str, Any]]:
+        """The answers to a request that is quickly done."""
+        until = time.monotonic() + _ANSWER_S
+        while True:
+            answers = self.answers(number)
+            if answers is not None:
+                return answers
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return self._answers.pop(number)
+            if select.select([self._out], [], [], left_s)[0]:
+                self.read()
 
     def close(self) -> None:
         """Let them remove what they made, and end."""

@@ -9,7 +9,7 @@ import queue
 import stat
 import threading
 import time
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from windlass.agent.child import Trial
 from windlass.agent.finder import Finder, Found, Place, State, with_folders
@@ -28,6 +28,9 @@ _LITTER = ("__pycache__", ".git", ".windlass")
 _MOST_LEFT_BEHIND = 10_000  # files an agent
 
 
+Signatures = Dict[str, Tuple[int, int]]  # name of an output → size and time
+
+
 class _Keeping:
     """The files of one attempt on their way."""
 
@@ -41,6 +44,17 @@ class _Keeping:
         self.why = ""
         self.full = False  # for want of room
         self.note = ""
+        self.missing: List[str] = []  # patterns that none of its files matches
+        self.begun = False  # to be copied
+
+
+class Settled(NamedTuple):
+    """What became of the files of one attempt."""
+
+    note: str
+    missing: List[str]  # patterns that nothing matched which the attempt wrote
+    is_unsafe: bool  # some could not be kept
+    is_lost: bool  # and are lost with the job
 
 
 class OutputKeeper:
@@ -50,8 +64,13 @@ class OutputKeeper:
     aside in the job's local folder, which stays until somebody has copied it.
     """
 
-    def __init__(self, finder: Finder, paths: StudyPaths, agent: str, local: str, keeps_rest: bool = True) -> None:
-        """`local` is the job's own folder, where there is one. `keeps_rest`: also keep files that no pattern names."""
+    def __init__(
+        self, finder: Finder, paths: StudyPaths, agent: str, local: str, keeps_rest: bool = True, node: str = ""
+    ) -> None:
+        """`local` is the job's own folder, where there is one. `keeps_rest`: also keep files that no pattern names.
+
+        `node` is the name of this node where it is not the agent's own.
+        """
         self.notes: List[str] = []  # about the agent as a whole
         self.full = False  # something could not be kept for want of room
         self._finder = finder
@@ -59,7 +78,8 @@ class OutputKeeper:
         self._name = agent
         self._local = local
         self._keeps_rest = keeps_rest
-        self._writer = KeptWriter(paths.outputs, agent)
+        self._node = node
+        self._writer = KeptWriter(paths.outputs, f"{agent}-{node}" if node else agent)
         self._lock = threading.Lock()  # of the writer
         self._keeping: Dict[int, _Keeping] = {}
         self._before: Dict[int, State] = {}  # attempt → files outside of its folder when it began
@@ -86,6 +106,7 @@ class OutputKeeper:
         partial = os.path.join(self._local, TOLD + ".new")
         with open(partial, "w", encoding="utf-8") as file:
             told = {"study": self._paths.folder, "agent": self._name, "patterns": self._finder.patterns}
+            told["node"] = self._node
             json.dump({**told, **folders.to_json()}, file)
         os.replace(partial, os.path.join(self._local, TOLD))
 
@@ -94,20 +115,39 @@ class OutputKeeper:
         keeping = self._keeping.get(number)
         if keeping is None:
             keeping = self._keeping[number] = self._look(number, trial, variables, place())
+        if not keeping.begun:
+            keeping.begun = True
             if sum(_size(path) for path in keeping.found.values()) <= _AT_ONCE_BYTES:
                 self._keep(keeping)
             else:
                 self._leave_to_thread(keeping)
         return keeping.done
 
+    def look(
+        self, number: int, trial: Trial, variables: Mapping[bytes, bytes], place: Place
+    ) -> Tuple[Signatures, List[str]]:
+        """The files that attempt `number` leaves, and patterns that none matches. `safe` keeps the files."""
+        self._keeping[number] = self._look(number, trial, variables, place)
+        return self.signatures(number), self._keeping[number].missing
+
+    def signatures(self, number: int) -> Signatures:
+        """What tells the files of an attempt from those that it leaves on other nodes."""
+        found = self._keeping[number].found
+        return {name: (_size(path), _modified(path)) for name, path in found.items()}
+
+    def adapt(self, number: int, twice: List[str], same: List[str]) -> None:
+        """Other nodes have files of these names: others, or the very `same` ones, on a disk that the nodes share."""
+        found = self._keeping[number].found
+        for name in twice:
+            found[os.path.join(self._node, name)] = found.pop(name)
+        for name in same:
+            del found[name]
+
     def _look(self, number: int, trial: Trial, variables: Mapping[bytes, bytes], place: Place) -> _Keeping:
         found, missing = self._finder.find(trial, variables, place, self._before.pop(number, {}))
         shared = self._drop_others(found, place, trial)
         keeping = _Keeping(trial, found, self._left_behind(trial, found, place), time.time())
-        if missing:
-            keeping.note = f"outputs: nothing that this trial wrote matches {', '.join(missing)}"
-        elif shared:
-            keeping.note = shared
+        keeping.missing, keeping.note = missing, shared
         return keeping
 
     def _drop_others(self, found: Found, place: Place, trial: Trial) -> str:
@@ -144,16 +184,14 @@ class OutputKeeper:
                 continue
             self._left_bytes += size
             self._left_count += 1
-            left[f"{trial.id}/{name}"] = path
+            left[os.path.join(trial.id, self._node, name)] = path
         return left
 
-    def settle(self, number: int) -> Tuple[str, bool, bool]:
-        """A note on an attempt whose outputs are settled, which is forgotten here; whether some could not be kept, and
-        whether those are lost with the job.
-        """
+    def settle(self, number: int) -> Settled:
+        """What became of an attempt's outputs, once they are safe or cannot be kept. It is forgotten here."""
         keeping = self._keeping.pop(number)
         self.full = self.full or keeping.full
-        return keeping.note, bool(keeping.lost), self._will_vanish(keeping)
+        return Settled(keeping.note, keeping.missing, bool(keeping.lost), self._will_vanish(keeping))
 
     def _will_vanish(self, keeping: _Keeping) -> bool:
         """The site's own folder goes with the job; one of ours stays for as long as there is something in it."""

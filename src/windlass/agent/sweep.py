@@ -112,7 +112,7 @@ def salvage(folder: str) -> str:
             return ""
         manifest = _read_json(os.path.join(folder, MANIFEST)) or {}
         finder = Finder(told["patterns"], {**os.environ, "SLURM_TMPDIR": folder})
-        keeper = OutputKeeper(finder, paths, f"{told['agent']}-rest", "")
+        keeper = OutputKeeper(finder, paths, _name_rest(told), "")
         # What others have kept of the same trials since then counts for more.
         keeper.spare(read_kept(paths.outputs))
         problems = []
@@ -259,6 +259,11 @@ def _clear(path: str, said: Mapping[str, Any], look: bool) -> Swept:
         return Swept(path, "in use")
     problem = release_folder(path)
     return Swept(path, "kept", problem, size) if problem else Swept(path, "removed", size=size)
+
+
+def _name_rest(told: Mapping[str, Any]) -> str:
+    """The archive for what a dead agent left on this node: others may be at work on the other nodes of its job."""
+    return "-".join(filter(None, (told["agent"], told.get("node", ""), "rest")))
 
 
 def _is_dead(said: Mapping[str, Any], fetch_queue: Callable[[], Optional[Queue]]) -> bool:

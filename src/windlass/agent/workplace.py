@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Mapping
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from windlass.agent.child import Attempt
+from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig
 from windlass.agent.finder import Finder
-from windlass.agent.outputs import OutputKeeper
+from windlass.agent.outputs import OutputKeeper, Settled, Signatures
 from windlass.agent.stage import move_variables
 from windlass.agent.trial_folder import TrialFolders
 from windlass.paths import StudyPaths
@@ -19,15 +20,22 @@ class Workplace:
     """Where the trials of one agent work: from an attempt's first moment until its files are safe."""
 
     def __init__(
-        self, config: AgentConfig, paths: StudyPaths, agent: str, env: Mapping[str, str], folders: TrialFolders
+        self,
+        config: AgentConfig,
+        paths: StudyPaths,
+        agent: str,
+        env: Mapping[str, str],
+        folders: TrialFolders,
+        node: str = "",
     ) -> None:
-        """`env` is what all trials of the agent are started with."""
+        """`env` is what all trials of the agent are started with, `node` this one where it is not the agent's own."""
+        self.others: Optional[Companions] = None  # where trials have processes on other nodes as well
         self._config = config
         self._env = env
         self._folders = folders
         keeps = config.keep != "none"
         finder = Finder(config.outputs if keeps else [], env)
-        self._keeper = OutputKeeper(finder, paths, agent, env.get("SLURM_TMPDIR", ""), keeps_rest=keeps)
+        self._keeper = OutputKeeper(finder, paths, agent, env.get("SLURM_TMPDIR", ""), keeps, node)
         self._moved: Dict[int, Dict[bytes, bytes]] = {}  # slot → variables that lead to its folder
 
     def enter(self, attempt: Attempt) -> None:
@@ -39,30 +47,59 @@ class Workplace:
             self._moved[slot] = move_variables(self._env, self._config, self._folders.project_of(slot))
         attempt.variables = {**self._moved[slot], **attempt.variables, b"PWD": os.fsencode(attempt.workdir)}
         self._keeper.begin(attempt.attempt, attempt.trial, attempt.variables)
+        if self.others is not None:
+            self.others.begin(attempt)
 
     def start_again(self, attempt: Attempt) -> None:
         """The attempt's process was ended before it got anywhere: it finds its folder as at first. Raises OSError."""
         self._folders.clear(attempt.slot.number, discard=True)
         self.enter(attempt)
 
+    def look(self, attempt: Attempt) -> Tuple[Signatures, List[str]]:
+        """The outputs that an ended attempt leaves on this node, and patterns that none of them matches."""
+        place = self._folders.place_of(attempt.slot.number)
+        return self._keeper.look(attempt.attempt, attempt.trial, attempt.variables, place)
+
+    def adapt(self, attempt: Attempt, twice: List[str], same: List[str]) -> None:
+        """Keep outputs whose names other nodes have as well below the name of this node; the `same` ones once."""
+        self._keeper.adapt(attempt.attempt, twice, same)
+
     def is_cleared(self, attempt: Attempt) -> bool:
         """Whether what the attempt wrote is safe, and its folder as it was before. False: ask again."""
         attempt.begin_out()
+        settled = self.settle(attempt)
+        if settled is None:
+            return False
+        missing = settled.missing
+        if self.others is not None:
+            elsewhere = self.others.verdict(attempt)
+            missing = [pattern for pattern in missing if pattern in elsewhere.get("missing", missing)]
+            attempt.note = elsewhere.get("note") or attempt.note
+            settled = settled._replace(is_lost=settled.is_lost or elsewhere.get("lost", False))
+        if missing:
+            attempt.note = f"outputs: nothing that this trial wrote matches {', '.join(missing)}"
+        attempt.note = settled.note or attempt.note
+        if settled.is_lost:
+            attempt.cause = attempt.cause or Cause.STOPPED  # a trial is done when there is something to show for it
+        attempt.end_out()
+        return True
+
+    def settle(self, attempt: Attempt) -> Optional[Settled]:
+        """The same for this node, with what became of the attempt's outputs. None: ask again."""
         slot = attempt.slot.number
         where = (attempt.attempt, attempt.trial, attempt.variables)
         if not self._keeper.safe(*where, lambda: self._folders.place_of(slot)):
-            return False
-        note, is_unsafe, is_lost = self._keeper.settle(attempt.attempt)
-        attempt.note = note or attempt.note
-        if is_lost:
-            attempt.cause = attempt.cause or Cause.STOPPED  # a trial is done when there is something to show for it
-        if is_unsafe:
+            return None
+        number = attempt.attempt
+        if self.others is not None and not self.others.is_kept(number, self._keeper.signatures(number)):
+            return None
+        settled = self._keeper.settle(attempt.attempt)
+        if settled.is_unsafe:
             self._keeper.remember_unsafe(attempt.trial, self._folders.set_aside(slot))
         else:
             # What a trial left running may still write to its folder: the next trial gets another.
             self._folders.clear(slot, discard=attempt.left_processes)
-        attempt.end_out()
-        return True
+        return settled
 
     @property
     def is_full(self) -> bool:
@@ -75,5 +112,7 @@ class Workplace:
 
     def close(self) -> List[str]:
         """Returns what is to be noted about the agent as a whole."""
+        if self.others is not None:
+            self.others.wait(self.others.ask("close"))
         self._keeper.close()
         return self._keeper.notes
