@@ -228,7 +228,7 @@ def test_plan_checks_options_against_help(project: Project) -> None:
     }
     project.write("study.yaml", json.dumps(study))
     project.run("plan")
-    assert "does not speak of --seed" in project.run("plan", "--check", code=2).stderr
+    assert "does not list --seed" in project.run("plan", "--check", code=2).stderr
     without_seed = {"command": study["command"][:4], "parameters": study["parameters"]}
     project.write("study.yaml", json.dumps(without_seed))
     project.run("plan", "--check")

@@ -141,7 +141,7 @@ class TestWhatGoesWrong:
 
     def test_a_program_that_is_not_there(self, project: Project) -> None:
         project.write("study.yaml", "command: nosuchprogram {x}\nparameters: {x: [1, 2]}\n")
-        assert "nosuchprogram: command not found" in project.run("measure", code=1).stderr
+        assert "there is no program nosuchprogram in PATH" in project.run("measure", code=2).stderr
 
     def test_what_was_measured_before_stays_when_it_fails_now(self, project: Project) -> None:
         project.write("study.yaml", "command: sh work.sh {x}\nparameters: {x: [1]}\n")

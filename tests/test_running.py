@@ -99,7 +99,9 @@ def test_exit_codes_and_causes(project: Project) -> None:
 
 
 def test_command_not_found(project: Project) -> None:
-    project.write("study.yaml", "command: no-such-program {n}\nparameters: {n: [1]}\n")
+    """Lines under `setup` might have brought it, so it was not refused before."""
+    study = "command: no-such-program {n}\nparameters: {n: [1]}\nenvironment: {setup: ['true']}\n"
+    project.write("study.yaml", study)
     project.run("run", code=1)
     assert rows(project)[0]["exit_code"] == 127
     assert "no-such-program: command not found" in project.run("logs", "--failed").stdout

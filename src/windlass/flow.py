@@ -15,6 +15,7 @@ from windlass.bundle.again import refresh_folder
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import find_environment_hints, find_environment_problems
 from windlass.bundle.folder import Prepared, folder_error, prepare_folder
+from windlass.bundle.programs import find_program_problems
 from windlass.bundle.small_files import find_small_files
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
@@ -40,7 +41,7 @@ from windlass.plan.evidence import Evidence, find_evidence
 from windlass.plan.local import plan_local, study_folder
 from windlass.plan.refuse import find_problems, find_warnings
 from windlass.plan.refuse_request import Case, find_nodes_away
-from windlass.plan.refuse_study import find_output_problems
+from windlass.plan.refuse_study import find_command_placeholders, find_output_problems
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
 from windlass.plan.submitter import with_submitter_defaults
@@ -129,8 +130,10 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     folders = (plan.folder, plan.study.workdir) if cluster.live else ()
     here = fetch_here(cluster, os.environ, folders)
     problems = find_problems(plan, cluster, here)
+    unseen: list[str] = []
     if cluster.live:
-        problems += [*find_environment_problems(plan.study), *find_small_files(plan)]
+        missing, unseen = find_program_problems(plan.study, iterate_trials(plan.study))
+        problems += [*find_environment_problems(plan.study), *find_small_files(plan), *missing]
     if problems:
         raise InputError(problems)
     if not cluster.live:
@@ -138,7 +141,16 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
     assert plan.terms is not None
     away = find_nodes_away(Case(plan, plan.terms.request, cluster))
     try_request(plan.terms, StudyPaths(plan.folder), bool(away))
-    return [*plan.warnings, *find_warnings(plan, cluster, here), *find_environment_hints(plan.study)]
+    return [*plan.warnings, *find_warnings(plan, cluster, here), *unseen, *find_environment_hints(plan.study)]
+
+
+def check_local_plan(plan: Plan) -> list[str]:
+    """Raise InputError with everything that would fail in every trial here. Returns what could not be looked at."""
+    missing, unseen = find_program_problems(plan.study, iterate_trials(plan.study))
+    problems = [*find_command_placeholders(plan), *find_environment_problems(plan.study), *missing]
+    if problems:
+        raise InputError(problems)
+    return unseen
 
 
 def submit_plan(
@@ -270,9 +282,7 @@ def run_plan(
 ) -> Outcome:
     """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
     paths = StudyPaths(plan.folder)
-    problems = find_environment_problems(plan.study)
-    if problems:
-        raise InputError(problems)
+    check_local_plan(plan)
     trials = iterate_trials(plan.study)
     more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
     prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)

@@ -72,6 +72,27 @@ def find_environment_hints(study: Study, environ: Mapping[str, str] | None = Non
     return [f"{name} is there: environment: {{build: {name}}}" for name in there[:1]]
 
 
+def load_study_modules(study: Study, environ: Mapping[str, str]) -> dict[str, str]:
+    """These variables with the study's modules loaded, as far as there are any here."""
+    if study.environment is None:
+        return dict(environ)
+    return _load_what_there_is(_Case(study, study.environment, dict(environ)))[1]
+
+
+def environment_folder(study: Study, env: Mapping[str, str]) -> str | None:
+    """The folder of the environment that a study activates; None where it has none, or none that is there already."""
+    asked = study.environment
+    if asked is None or not asked.kind:
+        return None
+    if asked.kind == "uv":
+        folder: str | None = os.path.join(study.project_dir, ".venv")
+    elif asked.kind == "conda" and not is_folder_name(asked.value):
+        folder = find_environment_folder(asked.value, env)
+    else:
+        folder = _from_project(study, asked.value) if asked.kind in ("venv", "conda") else None
+    return folder if folder is not None and os.path.isdir(os.path.join(folder, "bin")) else None
+
+
 def _load_what_there_is(case: _Case) -> tuple[list[Problem], dict[str, str]]:
     """Problems with modules, and the environment with those that could be loaded."""
     modules = list(case.asked.modules)

@@ -1,29 +1,31 @@
-"""Item: the environment that trials are to be started in is there."""
+"""Item: the environment that trials are to be started in is there, and so are their programs and scripts."""
 
 from __future__ import annotations
 
 import shutil
 
 from windlass.bundle.environment import find_environment_problems
+from windlass.bundle.programs import find_program_problems
 from windlass.check.item import Item, failed, passed
 from windlass.check.trial import TriedTrial
 from windlass.model import Study
+from windlass.search import iterate_trials
 
 NAME = "environment"
 
 
-def check_environment(study: Study, programs: list[str], tried: TriedTrial | None) -> Item:
-    """`programs` are the first words of what a trial starts."""
+def check_environment(study: Study, tried: TriedTrial | None) -> Item:
     problems = find_environment_problems(study)
-    if problems:
-        first = problems[0]
-        return failed(NAME, "; ".join(problem.message for problem in problems), first.hint or "mend it")
+    missing, unseen = find_program_problems(study, iterate_trials(study))
+    if problems or missing:
+        first = [*problems, *missing][0]
+        return failed(NAME, "; ".join(problem.message for problem in [*problems, *missing]), first.hint or "mend it")
     if tried is not None and "ModuleNotFoundError" in tried.problem:
         return failed(NAME, f"a trial {tried.problem}", "install it in the environment that the study names")
-    said = study.environment
-    if said is not None and said.kind:
-        return passed(NAME, f"{said.kind} {said.value}".strip() + " is there")
-    missing = [program for program in programs if shutil.which(program, path=None) is None and "/" not in program]
-    if missing:
-        return failed(NAME, f"there is no {missing[0]} here", "environment: {venv: PATH} in the study, or activate one")
+    if unseen:
+        return passed(NAME, "; ".join(unseen))
+    asked = study.environment
+    if asked is not None and asked.kind:
+        return passed(NAME, f"{asked.kind} {asked.value}".strip() + " is there")
+    programs = dict.fromkeys(words[0] for _, words in next(iterate_trials(study)).stages)
     return passed(NAME, f"the one of this shell: {', '.join(shutil.which(program) or program for program in programs)}")

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from windlass.bundle.code import excluded_paths, hash_files
 from windlass.bundle.environment import find_environment_problems
 from windlass.bundle.folder import folder_error, prepare_folder, remember_place
+from windlass.bundle.programs import find_program_problems
 from windlass.bundle.tree import list_code
 from windlass.check.trial import Quiet
 from windlass.claims.client import ClientJournal, client_name
@@ -86,11 +87,11 @@ def _kept(base: dict[str, Any], rung: Rung) -> dict[str, Any]:
 
 def climb(study: Study, plan: Plan, say: Callable[[str], None]) -> Iterator[RungResult]:
     """A result for each rung, as soon as it is known. After the first that did not hold nothing is executed."""
-    problems = find_environment_problems(study)
-    if problems:
-        raise InputError(problems)
     paths = StudyPaths(plan.folder)
     trials = make_trials(study, _code_key(study, plan))
+    problems = [*find_environment_problems(study), *find_program_problems(study, trials)[0]]
+    if problems:
+        raise InputError(problems)
     going = True
     for count, rung in enumerate(study.ladder):
         expect = ", ".join(map(str, rung.expect))

@@ -16,11 +16,11 @@ from windlass.check.headless import check_headless, find_windows
 from windlass.check.item import Item, failed, passed, skipped
 from windlass.check.ladder import climb, plan_ladder
 from windlass.check.needs import check_needs
+from windlass.check.options import find_option_problems
 from windlass.check.record import write_record
 from windlass.check.shared import check_shared
 from windlass.check.trial import TriedTrial, check_trial, try_trial
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
-from windlass.cli.plan import check_options
 from windlass.cli.request import Asked, read_request, read_seconds
 from windlass.errors import InputError, Problem, input_error
 from windlass.flow import EXIT_INTERRUPTED
@@ -111,7 +111,7 @@ def make_checklist(asked: Asked, place: Here | None, tried: TriedTrial | None, w
     return [
         check_code(study),
         check_data(asked.plan),
-        check_environment(study, [words[0] for _, words in trial.stages], tried),
+        check_environment(study, tried),
         check_needs(asked.plan),
         check_trial(tried, why_not),
         check_headless(windows, tried),
@@ -124,11 +124,10 @@ def make_checklist(asked: Asked, place: Here | None, tried: TriedTrial | None, w
 def _check_options(study: Study, why_not: str) -> Item:
     if why_not:
         return skipped("options", f"the program was not asked for its --help: {why_not}")
-    try:
-        check_options(study)
-    except InputError as error:
-        return failed("options", "; ".join(problem.message for problem in error.problems), error.problems[0].hint)
-    return passed("options", "the program's --help speaks of all options that it would get")
+    problems = find_option_problems(study)
+    if problems:
+        return failed("options", "; ".join(problem.message for problem in problems), problems[0].hint)
+    return passed("options", "the program's --help lists all options that it would get")
 
 
 def _why_not(asked: Asked, place: Here | None, site: Site, insists: bool) -> str:

@@ -18,7 +18,7 @@ from windlass.cli.options import CommandWithWords, json_option, place_options, s
 from windlass.cli.request import Asked, read_request, warn
 from windlass.durations import spell_duration
 from windlass.errors import input_error
-from windlass.flow import check_slurm_plan
+from windlass.flow import check_local_plan, check_slurm_plan
 from windlass.measure.spread import Spread, choose_spread
 from windlass.measure.start import (
     Wish,
@@ -131,6 +131,7 @@ def _study_words(asked: Asked, options: dict[str, Any]) -> list[str]:
 def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
     began = time.time()
     if asked.cluster is None:
+        warn(check_local_plan(asked.plan))
         then = ", then several at a time" if wish.curve and len(spread.trials) > 1 else ""
         with MeasuringTurn(measuring_folder(asked.plan)):
             _say(f"measuring {spread.alone} trial(s) on this machine{then}")

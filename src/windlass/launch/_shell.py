@@ -22,11 +22,17 @@ class Answer:
         return self.code == 0
 
 
-def ask(words: Sequence[str], timeout_s: float = 30.0, text: str = "", env: Mapping[str, str] | None = None) -> Answer:
+def ask(
+    words: Sequence[str],
+    timeout_s: float = 30.0,
+    text: str = "",
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> Answer:
     """Run a command, `text` on its standard input, and keep what it says on its two streams apart."""
     try:
         done = subprocess.run(
-            list(words), input=text.encode(), capture_output=True, timeout=timeout_s, env=env, check=False
+            list(words), input=text.encode(), capture_output=True, timeout=timeout_s, env=env, cwd=cwd, check=False
         )
     except subprocess.TimeoutExpired:
         return Answer(None, errors=f"{words[0]} did not answer within {timeout_s:g} s", timed_out=True)

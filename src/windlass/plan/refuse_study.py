@@ -32,10 +32,15 @@ def command_words(plan: Plan) -> list[str]:
     return [*words, *rows]
 
 
-def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Problem]:
+def find_command_placeholders(plan: Plan) -> Iterator[Problem]:
+    """What a template, or `windlass init`, left to be filled in in the command and in `env`."""
     words: list[tuple[str, str, bool]] = [("command", word, False) for word in command_words(plan)]
     words += [("env", value, False) for value in plan.study.env.values()]
     yield from _placeholders(plan, words)
+
+
+def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Problem]:
+    yield from find_command_placeholders(plan)
     yield from find_request_placeholders(plan)
     yield from _secrets(plan, plan.request, here)
     yield from find_output_problems(plan)

@@ -23,7 +23,8 @@ _TAKEN = ARGS_WORDS | AGENT_WORDS | BUILT_IN  # names that mean something else i
 def render_study(script: str, options: Sequence[HelpOption], interpreter_words: Sequence[str]) -> str:
     """The text of a study that tries a small grid over the most telling options; the others are comments.
 
-    The command uses every parameter that is no comment, and has in capitals what the user must fill in.
+    The command uses every parameter that is no comment. What the user must fill in begins with TO_FILL_; `plan` and
+    `run` refuse a command that still has such a word.
     """
     swept = _choose_swept(options)
     seed = _choose_seed(options)
@@ -35,10 +36,10 @@ def render_study(script: str, options: Sequence[HelpOption], interpreter_words: 
         f"# {_count_text(swept, seed is not None)}",
     ]
     if to_fill_in:
-        lines.append(f"# Fill in by hand: {', '.join(option.name.upper() for option in to_fill_in)}")
+        lines.append(f"# Fill in by hand: {', '.join(_to_fill(option) for option in to_fill_in)}")
     words = [_literal(word) for word in (*interpreter_words, script)]
     for option in to_fill_in:
-        words += [option.flag, option.name.upper()] if option.flag else [option.name.upper()]
+        words += [option.flag, _to_fill(option)] if option.flag else [_to_fill(option)]
     for option in swept:
         words += [option.flag, f"{{{option.name}}}"]
     words += [seed.flag, "{seed}"] if seed else []
@@ -46,6 +47,11 @@ def render_study(script: str, options: Sequence[HelpOption], interpreter_words: 
     if seed:
         lines += [f"seeds: {_SEEDS}  # every setting is repeated with this many different seeds", ""]
     return "\n".join([*lines, *_METRIC_LINES, ""])
+
+
+def _to_fill(option: HelpOption) -> str:
+    """A word that slurm/placeholders.py knows for one that nobody has replaced."""
+    return f"TO_FILL_{option.name.upper()}"
 
 
 _METRIC_LINES = (
