@@ -140,6 +140,19 @@ def test_more_time_than_a_job_may_last(cluster_project: Project) -> None:
     assert "a job lasts 30m at most there: the measurement gets 25m, not --limit 40m" in done.stderr
 
 
+def test_the_limit_ends_a_trial_that_would_go_on_for_ever(cluster_project: Project, slurm: Cluster) -> None:
+    """Also where a trial takes longer than the job that measures it: nothing else would end it but its memory."""
+    project = cluster_project
+    project.write(
+        "grow.py", "import time\nkept = []\nwhile True:\n    kept.append(b'x' * 100_000)\n    time.sleep(0.1)\n"
+    )
+    project.write("study.yaml", "command: python3 grow.py {x}\nparameters: {x: [1, 2]}\nneeds: {time: 12m}\n")
+    (first, *_) = project.json("measure", "--on", "slurm", "--limit", "1m", "--json")["probes"]
+    assert not first["ended"] and first["cause"] == ""
+    wait_until_idle(slurm)
+    assert accounts(slurm, slurm.run("sacct", "-nXP", "-o", "JobID").split()[-1], "State") == "COMPLETED"
+
+
 def test_what_would_wait_for_ever_is_refused(cluster_project: Project, slurm: Cluster) -> None:
     cluster_project.write("study.yaml", "command: sleep {x}\nparameters: {x: [1]}\nneeds: {gpus: 1, gpu_type: h900}\n")
     assert "h900" in cluster_project.run("measure", code=2).stderr

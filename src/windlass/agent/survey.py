@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -50,7 +51,9 @@ class Survey:
         start: Callable[[Trial], Attempt],
         note: Callable[[str], None],
         make_mps: Callable[[str], Mps],
+        end_by: Optional[float] = None,
     ) -> None:
+        """`end_by` is a moment of the monotonic clock by which it must be over, whatever its own limit is."""
         assert config.measure is not None
         self._config = config
         self._ask = config.measure
@@ -61,7 +64,7 @@ class Survey:
         self._note = note
         self._make_mps = make_mps
         self._began = time.monotonic()
-        self._until: float = self._began + self._ask["limit_s"]
+        self._until: float = min(self._began + self._ask["limit_s"], math.inf if end_by is None else end_by)
         self._cores = usable_cores()
         self._memory_mb = _available_mb()
         self._device: Optional[Device] = None

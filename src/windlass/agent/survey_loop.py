@@ -16,6 +16,7 @@ from windlass.agent.survey import Survey, usable_cores
 from windlass.track.reserved import SITECUSTOMIZE, VARIABLE
 
 _TURN_S = 0.1
+_WRITE_S = 10.0  # that trials which are told to stop and the writing of the outcome may take
 
 
 def survey_slots(config: AgentConfig) -> List[Slot]:
@@ -57,7 +58,10 @@ class SurveyLoop(Loop):
         def make_mps(visible: str) -> Mps:
             return Mps(visible, self._runtime_folder, env, self._agent, self._runner.gauges.nvml)
 
-        self._survey = Survey(config, self._runner, trials, slots, self._start, self._note, make_mps)
+        # Once the end of the job is near, the script is not advanced any more, and its findings would be lost.
+        near_at = self._limits.near_at
+        end_by = None if near_at is None else near_at - config.grace_s - _WRITE_S
+        self._survey = Survey(config, self._runner, trials, slots, self._start, self._note, make_mps, end_by)
         self._script = self._survey.script()
 
     def run(self) -> int:

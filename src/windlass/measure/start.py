@@ -189,6 +189,8 @@ def _prepare(plan: Plan, spread: Spread, wish: Wish) -> StudyPaths:
         "pack": None,
     }
     more["grace_s"] = _GRACE_S
+    # The job has the time of the measurement, not that of a trial: no trial is too long to be begun in it.
+    more["trial_time_s"] = None
     if plan.gpus or (plan.request is not None and plan.request.gpus):
         # The same for any number side by side, so that all of them start from the same warm interpreter.
         more["cpus_per_slot"] = max(1, round(settings["cpus"].value or 1))
