@@ -110,7 +110,7 @@ class TestFormats:
             (tmp_path / name).write_bytes(b"x")
         begun = (tmp_path / "a.pt").stat().st_mtime
         assert sorted(Path(path).name for path in find_files([str(tmp_path)], begun)) == ["a.pt", "e.npz"]
-        assert find_files([str(tmp_path)], begun + 60) == []
+        assert find_files([str(tmp_path)], begun + 60) == {}
 
 
 NOT_FINITE = {
@@ -165,6 +165,21 @@ def test_a_sample_names_the_setting_that_diverges(project: Project) -> None:
     assert [row["cause"] for row in project.json("results", "--json")] == ["done", "done", "diverged"]
     assert project.run("run", "--on", "local").returncode == 0, "a whole study goes on as `on_nan: warn` says"
     assert [row["cause"] for row in project.json("results", "--json")] == ["done", "done", "done"]
+
+
+@pytest.mark.parametrize("more", ["", "outputs: [model.npy]\n"])
+def test_a_file_counts_for_the_trial_that_wrote_it(project: Project, more: str) -> None:
+    """Trials that save their model where they stand, in one folder or each in its own; the last one saves nothing."""
+    data = {"bad": npy([NAN]).hex(), "good": npy([1.0]).hex()}
+    project.write(
+        "train.py",
+        f"import sys\ndata = {data}\nif sys.argv[1] in data:\n"
+        "    open('model.npy', 'wb').write(bytes.fromhex(data[sys.argv[1]]))\n",
+    )
+    project.write("study.yaml", "command: python3 train.py {k}\nparameters: {k: [good, bad, none]}\nslots: 3\n" + more)
+    project.run("run", "--on", "local", "--sample", "3", code=1)
+    causes = [row["cause"] for row in project.json("results", "--json")]
+    assert causes == ["done", "diverged", "done"]
 
 
 def test_checkpoints_of_a_sample_are_looked_through(project: Project) -> None:

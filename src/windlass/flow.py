@@ -283,6 +283,8 @@ def run_plan(
     """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
     paths = StudyPaths(plan.folder)
     check_local_plan(plan)
+    if sample is not None and not plan.own_folders:
+        plan = replace(plan, slots=1)  # in a folder that trials share, only then is it clear which of them wrote a file
     trials = iterate_trials(plan.study)
     more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
     prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Attempt
+from windlass.agent.config import AgentConfig
 from windlass.agent.tensors import MARK
 from windlass.agent.valid import is_temporary
 from windlass.agent.warm import WarmRefused, python_command
@@ -28,10 +29,11 @@ _NAMED = 3
 class NanFiles:
     """What the tensors in each attempt's files hold. An attempt is asked about until the answer is there."""
 
-    def __init__(self, env: Mapping[str, str], checkpoints: Checkpoints, workdir: str) -> None:
-        """`workdir` is where trials work that have no folder of their own."""
+    def __init__(self, env: Mapping[str, str], checkpoints: Checkpoints, config: AgentConfig, slots: int) -> None:
         self._checkpoints = checkpoints
-        self._workdir = workdir
+        # Of trials that work side by side in one folder nobody knows which of them wrote a file.
+        self._workdir = config.workdir if slots == 1 else ""
+        self._judged: Set[Tuple[str, int]] = set()  # path and time of files that another trial wrote
         self._env = env
         self._answers: Dict[int, List[Tuple[str, str]]] = {}
         self._threads: Dict[int, threading.Thread] = {}
@@ -41,7 +43,8 @@ class NanFiles:
         well = attempt.status == 0 and attempt.cause is None
         if not (well or attempt.cause is Cause.TIME):
             return True
-        places = [self._checkpoints.folder_of(attempt.trial), attempt.workdir or self._workdir]
+        own = attempt.workdir or self._workdir
+        places = [self._checkpoints.folder_of(attempt.trial), *([own] if own else [])]
         if not self.settled(attempt.attempt, attempt.trial.stages, places, attempt.started_wall):
             return False
         bad, note = self.take(attempt.attempt)
@@ -54,7 +57,9 @@ class NanFiles:
         """Whether the answer is there; the first call begins to look at what changed in `places` since then."""
         thread = self._threads.get(attempt)
         if thread is None:
-            files = find_files(places, since)
+            found = find_files(places, since)
+            files = [path for path, when in found.items() if (path, when) not in self._judged]
+            self._judged.update(found.items())
             if not files:
                 return True
             thread = threading.Thread(target=self._look, args=(attempt, stages, files), daemon=True)
@@ -88,9 +93,9 @@ class NanFiles:
             self._answers[attempt] = [("note", f"its files could not be looked through: {words[0]}: {error.strerror}")]
 
 
-def find_files(places: List[str], since: float) -> List[str]:
-    """The newest files in these folders that hold tensors by their names and were written since then."""
-    found: Dict[str, float] = {}
+def find_files(places: List[str], since: float) -> Dict[str, int]:
+    """The newest files in these folders that hold tensors by their names and were written since then: path → time."""
+    found: Dict[str, int] = {}
     for path in _walk(places):
         if path.lower().endswith(_ENDINGS) and not is_temporary(path):
             try:
@@ -98,8 +103,9 @@ def find_files(places: List[str], since: float) -> List[str]:
             except OSError:
                 continue
             if status.st_mtime >= since - _CLOCK_S and status.st_size:
-                found[os.path.realpath(path)] = status.st_mtime
-    return sorted(found, key=lambda path: found[path], reverse=True)[:_MOST_FILES]
+                found[os.path.realpath(path)] = status.st_mtime_ns
+    newest = sorted(found, key=lambda path: found[path], reverse=True)[:_MOST_FILES]
+    return {path: found[path] for path in newest}
 
 
 def _walk(places: List[str]) -> Iterator[str]:

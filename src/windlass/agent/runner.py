@@ -92,7 +92,7 @@ class Runner:
         self.curves = MetricsFile(paths.metrics_of(agent))
         self._listener = Listener(config, self.curves, gauges, lambda attempt: self.stop(attempt, Cause.DIVERGED))
         self.pipes = Pipes(poller, self.output, self._listener, config.output_limit_bytes)
-        self._nan_files = NanFiles(self._env, self._checkpoints, config.workdir) if config.watch_nan else None
+        self._nan_files = NanFiles(self._env, self._checkpoints, config, len(slots)) if config.watch_nan else None
         self.workplace = workplace  # None: trials are executed in the project itself
         self.no_folder = ""  # why a trial could not be given a working folder
         self._count = 0
