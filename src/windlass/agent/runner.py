@@ -404,7 +404,7 @@ class Runner:
         self.gauges.end(attempt)
         self.sharing.release(attempt)
         self.ended.append(attempt)
-        if self.workplace is None:
+        if self.workplace is None and self._nan_files is None:
             self.free.append(attempt.slot)
 
     def _close_stage(self, attempt: Attempt) -> None:
@@ -422,9 +422,9 @@ class Runner:
                 waiting.append(attempt)  # what it reported on other nodes is on its way
             elif self._nan_files is not None and not self._nan_files.looked_through(attempt):
                 waiting.append(attempt)  # its files are being read: ask again at the next turn
-            elif self.workplace is None:
+            elif self.workplace is None and self._nan_files is None:
                 self._finish(attempt)
-            elif self.workplace.is_cleared(attempt):
+            elif self.workplace is None or self.workplace.is_cleared(attempt):
                 self._finish(attempt)
                 self.free.append(attempt.slot)  # only now: the next trial of the slot works in the same folder
             else:
