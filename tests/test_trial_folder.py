@@ -154,6 +154,15 @@ def test_live_code_and_what_is_no_code(project: Project) -> None:
     assert [path.name for path in (project.folder / "out").iterdir()] == ["old.txt"]
 
 
+@pytest.mark.parametrize("code", ["live", "frozen"])
+def test_trials_import_windlass_also_where_the_studys_folder_is_in_the_project(project: Project, code: str) -> None:
+    """Without `site` Python finds no windlass that happens to be installed, only the one that the agent brings."""
+    project.write("train.py", "import windlass\nwindlass.log(step=1, loss=0.5)\nopen('model.txt', 'w').write('x')\n")
+    project.write("study.yaml", f"command: {sys.executable} -S train.py\noutputs: [model.txt]\ncode: {code}\n")
+    project.run("run", "--on", "local")
+    assert [row["loss"] for row in project.json("results", "--json")] == [0.5]
+
+
 def test_a_process_that_a_trial_left_does_not_write_to_the_next_one(project: Project) -> None:
     project.write(
         "t.sh",

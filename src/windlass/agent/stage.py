@@ -65,15 +65,23 @@ def move_variables(env: Mapping[str, str], config: AgentConfig, project: str) ->
     moved = {"source_dir": project}
     for name, value in env.items():
         if origin in value and (config.code is not None or name == "PYTHONPATH"):
-            moved[name] = _move(value, origin, project)
+            moved[name] = _move(value, origin, project, config.scratch_dir)
     if config.code is None:
         moved["PYTHONPATH"] = _add_package(moved.get("PYTHONPATH", env.get("PYTHONPATH", "")), project)
     return {os.fsencode(name): os.fsencode(value) for name, value in moved.items()}
 
 
-def _move(text: str, origin: str, project: str) -> str:
-    """Replace a folder's path wherever it stands as a whole or with more below it."""
-    return re.sub(re.escape(origin) + r"(?=$|[/:;,\s\"'])", lambda _: project, text)
+def _move(text: str, origin: str, project: str, kept: str) -> str:
+    """Replace a folder's path wherever it stands as a whole or with more below it; not what is below `kept`.
+
+    Studies' folders may lie in the project and are no part of its copies: the agent's archive, with the windlass that
+    trials import, is in one of them.
+    """
+    end = r"(?=$|[/:;,\s\"'])"
+    moved = re.sub(re.escape(origin) + end, lambda _: project, text)
+    if not kept.startswith(origin + os.sep):
+        return moved
+    return re.sub(re.escape(project + kept[len(origin) :]) + end, lambda _: kept, moved)
 
 
 def _link_to_origin(code: Dict[str, Any], copy: str) -> None:
