@@ -416,7 +416,7 @@ folder = os.environ["WINDLASS_CHECKPOINT_DIR"]
 path = os.path.join(folder, "step.pt")
 os.makedirs(folder, exist_ok=True)
 begin = int(open(path).read()) if os.path.exists(path) else 0
-with open("began", "a") as file:
+with open(sys.argv[1], "a") as file:  # its working folder is its own
     file.write(f"{begin} ")
 for step in range(begin, 20):
     time.sleep(0.02)
@@ -430,10 +430,12 @@ def test_what_goes_on_from_checkpoints_is_measured_from_its_beginning(project: P
     """Every round has the same trials: one that went on from its checkpoint would be done in no time."""
     machine.give(project, 2, gpu=None)
     project.write("resumes.py", RESUMES)
-    project.write("study.yaml", "command: python3 resumes.py {seed}\nseeds: 3\ncheckpoint: {keep: 1}\n")
+    began = project.folder.parent / "began"
+    words = json.dumps(["python3", "resumes.py", str(began), "{seed}"])
+    project.write("study.yaml", f"command: {words}\nseeds: 3\ncheckpoint: {{keep: 1}}\n")
     measured = project.json("measure", "--json")
     assert set(rounds_of(measured)) == {1, 2}
-    assert set((project.folder / "began").read_text().split()) == {"0"}
+    assert set(began.read_text().split()) == {"0"}
 
 
 def test_a_trial_that_showed_nothing_in_its_time_is_not_taken_at_its_word(project: Project) -> None:
