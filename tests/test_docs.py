@@ -39,4 +39,5 @@ def test_links_lead_somewhere() -> None:
 def test_the_study_of_the_readme_is_valid(project: Project) -> None:
     block = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
     project.write("study.yaml", block)
+    project.write("train.py", "")
     assert project.json("plan", "--json")["trials"] == 30

@@ -410,7 +410,7 @@ def test_what_the_framework_says_stands_beside_the_drivers_figure(project: Proje
 
 
 RESUMES = r"""
-import os, time
+import os, sys, time
 import windlass
 folder = os.environ["WINDLASS_CHECKPOINT_DIR"]
 path = os.path.join(folder, "step.pt")
