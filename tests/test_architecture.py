@@ -118,7 +118,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "usage",
     },
     "submission": {"claims", "collect", "errors", "ids", "journal", "launch", "model", "paths", "plan", "slurm"},
+    "refusals": {"bundle", "errors", "model", "paths", "plan", "search", "site", "submission"},
     "flow": {
+        "refusals",
         "bundle",
         "claims",
         "collect",

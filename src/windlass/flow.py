@@ -13,10 +13,7 @@ from typing import Any, Protocol
 
 from windlass.bundle.again import refresh_folder
 from windlass.bundle.data import pack_data
-from windlass.bundle.environment import find_environment_hints, find_environment_problems
 from windlass.bundle.folder import Prepared, folder_error, prepare_folder
-from windlass.bundle.programs import find_program_problems
-from windlass.bundle.small_files import find_small_files
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
 from windlass.claims.ranges import Ranges
@@ -39,20 +36,19 @@ from windlass.model import Plan, Setting, Study, Submitted, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.evidence import Evidence, find_evidence
 from windlass.plan.local import plan_local, study_folder
-from windlass.plan.refuse import find_problems, find_warnings
-from windlass.plan.refuse_request import Case, find_nodes_away
-from windlass.plan.refuse_study import find_command_placeholders, find_output_problems
+from windlass.plan.refuse_study import find_output_problems
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
 from windlass.plan.submitter import with_submitter_defaults
+from windlass.refusals import check_local_plan
 from windlass.search import count_trials, iterate_trials
 from windlass.site.cluster import Cluster
-from windlass.site.here import fetch_here, fill_user
+from windlass.site.here import fill_user
 from windlass.site.local import Site
 from windlass.slurm.queue import read_last_queue
 from windlass.slurm.states import JobState
 from windlass.states import State
-from windlass.submission import agents_may_be_there, present_states, submit_agents, try_request
+from windlass.submission import agents_may_be_there, present_states, submit_agents
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
 _AGENT_FULL, _AGENT_REFUSED, _AGENT_OUTDATED = 5, 2, 6
@@ -119,38 +115,6 @@ def _read_measurement(folder: str) -> tuple[Measurement | None, list[str]]:
         return None, []
     except (OSError, ValueError, TypeError, AttributeError) as error:
         return None, [f"{path} cannot be read and is not used ({error}); `windlass measure` writes it anew"]
-
-
-def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
-    """Raise InputError with everything that would fail in the queue. Returns what is only worth a warning.
-
-    Where the scheduler of that cluster cannot be asked from here, the plan is checked against the site's profile. Then
-    folders, data and environments of this machine are left out, because jobs do not see this machine.
-    """
-    folders = (plan.folder, plan.study.workdir) if cluster.live else ()
-    here = fetch_here(cluster, os.environ, folders)
-    problems = find_problems(plan, cluster, here)
-    unseen: list[str] = []
-    if cluster.live:
-        missing, unseen = find_program_problems(plan.study, iterate_trials(plan.study))
-        problems += [*find_environment_problems(plan.study), *find_small_files(plan), *missing]
-    if problems:
-        raise InputError(problems)
-    if not cluster.live:
-        return [*plan.warnings, *find_warnings(plan, cluster, here)]
-    assert plan.terms is not None
-    away = find_nodes_away(Case(plan, plan.terms.request, cluster))
-    try_request(plan.terms, StudyPaths(plan.folder), bool(away))
-    return [*plan.warnings, *find_warnings(plan, cluster, here), *unseen, *find_environment_hints(plan.study)]
-
-
-def check_local_plan(plan: Plan) -> list[str]:
-    """Raise InputError with everything that would fail in every trial here. Returns what could not be looked at."""
-    missing, unseen = find_program_problems(plan.study, iterate_trials(plan.study))
-    problems = [*find_command_placeholders(plan), *find_environment_problems(plan.study), *missing]
-    if problems:
-        raise InputError(problems)
-    return unseen
 
 
 def submit_plan(

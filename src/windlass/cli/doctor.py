@@ -24,11 +24,12 @@ from windlass.cli.request import Asked, plan_study
 from windlass.collect.look import look
 from windlass.collect.output import OutputReader
 from windlass.errors import AgentError, InputError, input_error
-from windlass.flow import check_slurm_plan, follow_jobs, run_plan, submit_plan
+from windlass.flow import follow_jobs, run_plan, submit_plan
 from windlass.launch.control import send_cancel
 from windlass.launch.local import LocalLauncher
 from windlass.model import Study
 from windlass.paths import StudyPaths
+from windlass.refusals import check_slurm_plan
 from windlass.search import iterate_trials
 from windlass.site.discover import slurm_answers
 from windlass.site.local import fetch_gpus

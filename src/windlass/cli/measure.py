@@ -18,7 +18,6 @@ from windlass.cli.options import CommandWithWords, json_option, place_options, s
 from windlass.cli.request import Asked, read_request, warn
 from windlass.durations import spell_duration
 from windlass.errors import input_error
-from windlass.flow import check_local_plan, check_slurm_plan
 from windlass.measure.spread import Spread, choose_spread
 from windlass.measure.start import (
     Wish,
@@ -30,6 +29,7 @@ from windlass.measure.start import (
 )
 from windlass.measure.turn import MeasuringTurn
 from windlass.measured import Measurement
+from windlass.refusals import check_local_plan, check_slurm_plan
 from windlass.site.local import fetch_local_site
 from windlass.spec.units import parse_duration_s
 from windlass.view.curve import render_measurement

@@ -11,8 +11,8 @@ from windlass.check.options import find_option_problems
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import read_request, warn
 from windlass.errors import InputError
-from windlass.flow import check_local_plan, check_slurm_plan
 from windlass.paths import StudyPaths
+from windlass.refusals import check_local_plan, check_slurm_plan
 from windlass.search import iterate_trials
 from windlass.submission import example_script
 from windlass.view.plan import plan_to_json, render_plan_text

@@ -21,10 +21,11 @@ from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
 from windlass.collect.results import read_failed
 from windlass.errors import input_error
-from windlass.flow import Outcome, check_slurm_plan, follow_jobs, run_plan, submit_plan
+from windlass.flow import Outcome, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
 from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
+from windlass.refusals import check_slurm_plan
 from windlass.rehearse import RehearsingLauncher, rehearse_plan
 from windlass.spec.units import parse_duration_s
 from windlass.view.plan import render_cost_line, render_submitted
