@@ -47,6 +47,13 @@ def test_its_defaults_hold_for_its_files(laptop: Project) -> None:
     assert "1 GPU(s)       default of job_submitter.sh" in shown
 
 
+def test_the_shares_of_a_site_that_does_not_tell_types_apart(laptop: Project) -> None:
+    """Its profile says what goes with a GPU; no more was asked for than one core and 2000 MB."""
+    for words in (("-g", "1"), ("-G", "v100")):
+        asked = laptop.json("plan", "--site", "plai", "tasks.txt", *words, "--json")["request"]
+        assert (asked["gpus"], asked["gpu_type"], asked["cpus"], asked["memory_mb"]) == (1, "", 2, 10240)
+
+
 def test_init_makes_the_folder_on_the_scratch(laptop: Project) -> None:
     assert "put data" not in laptop.run("init", "train.py", "-o", "first.yaml").stdout  # there is no scratch here
     laptop.env["SCRATCH"] = str(laptop.folder / "scratch")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from windlass.measured import Measurement
 from windlass.plan.draft import Draft
@@ -39,7 +41,7 @@ def _choose_gpu_type(draft: Draft) -> GpuType | None:
     if not cluster.typed_gpus:
         if said.value and said.source in ("study", "command line"):
             draft.warnings.append(f"{cluster.name} does not tell GPU types apart; {said.value} is left out")
-        return GpuType("", memory_mb=cluster.gpus[0].memory_mb if len(cluster.gpus) == 1 else None)
+        return _any_type(cluster.gpus)
     if said.value:
         draft.because["gpu_type"] = said.source
         return cluster.gpu(said.value)
@@ -54,6 +56,15 @@ def _choose_gpu_type(draft: Draft) -> GpuType | None:
             draft.because["gpu_type"] = f"{draft.evidence.measured_source}: the type that was measured"
             return kind
     return None
+
+
+def _any_type(kinds: Sequence[GpuType]) -> GpuType:
+    """A GPU of whichever type: its share of the node is the smallest, and its memory is known where there is one type."""
+    if len(kinds) == 1:
+        return replace(kinds[0], name="")
+    cpus = [kind.share_cpus for kind in kinds if kind.share_cpus]
+    memory_mb = [kind.share_memory_mb for kind in kinds if kind.share_memory_mb]
+    return GpuType("", share_cpus=min(cpus, default=None), share_memory_mb=min(memory_mb, default=None))
 
 
 def find_device(draft: Draft, gpu_type: GpuType | None) -> Device:
