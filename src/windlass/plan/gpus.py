@@ -59,7 +59,7 @@ def _choose_gpu_type(draft: Draft) -> GpuType | None:
 
 
 def _any_type(kinds: Sequence[GpuType]) -> GpuType:
-    """A GPU of whichever type: its share of the node is the smallest, and its memory is known where there is one type."""
+    """A GPU of whichever type: with the smallest share of a node; its memory is known where there is one type."""
     if len(kinds) == 1:
         return replace(kinds[0], name="")
     cpus = [kind.share_cpus for kind in kinds if kind.share_cpus]
