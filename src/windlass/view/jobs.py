@@ -151,8 +151,9 @@ def _groups(jobs: Sequence[JobView], every: bool) -> list[list[JobView]]:
         ended_in_order = job.state is JobState.DONE or _word(job) == "ended"
         if ended_in_order and not every:
             continue
-        alike = job.state in (JobState.WAITING, JobState.UNKNOWN) and not job.agent
-        key = (job.array, job.state, job.reason, job.start) if alike else (job.submission, job.task)
+        alike = job.state in (JobState.WAITING, JobState.UNKNOWN, JobState.CANCELLED) and not job.agent
+        start = job.start if job.state is JobState.WAITING else None
+        key = (job.array, job.state, job.reason, start) if alike else (job.submission, job.task)
         groups.setdefault(key, []).append(job)
     return sorted(groups.values(), key=lambda group: rank.get(group[0].state, len(rank)))
 
