@@ -20,13 +20,13 @@ PYTHON = shlex.quote(sys.executable)
 # Counts on from its checkpoint, and writes down every number it reaches: none may be missing, none twice.
 COUNTER = """
 import fcntl, os, sys, time, windlass
-folder, number = sys.argv[1], sys.argv[2]
-lock = open(f"{os.environ['source_dir']}/records/{number}.lock", "w")
+folder, number, records = sys.argv[1:4]
+lock = open(f"{records}/{number}.lock", "w")
 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 count = int(open(sys.argv[sys.argv.index("--load") + 1]).read()) if "--load" in sys.argv else 0
 while count < 40:
     count += 1
-    open(f"{os.environ['source_dir']}/records/{number}", "a").write(f"{count}\\n")
+    open(f"{records}/{number}", "a").write(f"{count}\\n")
     path = os.path.join(folder, f"{count:04d}.state")
     open(path + ".tmp", "w").write(str(count))
     os.replace(path + ".tmp", path)
@@ -42,7 +42,7 @@ def counter_study(project: Project, **more: Any) -> Path:
     project.write("config/windlass/site.toml", 'lease = "15s"\n')
     project.write("count.py", COUNTER)
     keys = {
-        "command": f"{PYTHON} count.py {{checkpoint_dir}} {{n}}",
+        "command": f"{PYTHON} count.py {{checkpoint_dir}} {{n}} {shlex.quote(str(records))}",
         "parameters": {"n": [1, 2, 3, 4]},
         "slots": 2,
         "code": "live",

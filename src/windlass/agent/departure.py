@@ -65,7 +65,7 @@ class Departure:
 
     def _cancel_waiting(self, texts: List[str]) -> None:
         """Take agents out of the queue that would start for nothing, those of this study alone."""
-        waiting = [row for row in self._rows() if row.state is JobState.WAITING]
+        waiting = [row for row in self._rows() or () if row.state is JobState.WAITING]
         if not waiting:
             return
         # While this lock is held no client can add trials or submit agents for them.
@@ -84,16 +84,16 @@ class Departure:
     def _is_somebody_there(self) -> bool:
         """Whether an agent of this study waits or runs; also where the scheduler does not answer."""
         rows = self._rows()
-        if not rows:
+        if rows is None:
             return True
         gone = self._agents_gone()
         return any(row.state is JobState.WAITING or (row.array, row.task) not in gone for row in rows)
 
-    def _rows(self) -> List[QueueRow]:
-        """The queue's rows of this study's agents that wait or run; this agent's own is among them."""
+    def _rows(self) -> Optional[List[QueueRow]]:
+        """The queue's rows of this study's agents that wait or run; None where the scheduler does not answer."""
         queue = read_queue(self._paths.queue, ask, _QUEUE_AGE_S)
         if queue is None:
-            return []
+            return None
         comments = self._comments()
         return [row for row in queue.rows if row.comment in comments and row.state in _PRESENT]
 
