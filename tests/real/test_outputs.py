@@ -68,7 +68,7 @@ def test_all_is_kept_and_nothing_is_left(bare: tuple[Project, Cluster, Path]) ->
     logs = project.study_folder().parent / "hpc_outputs"
     wait_until_idle(cluster)
     (log,) = logs.glob("*.out")
-    assert "windlass agent:" not in log.read_text(), "nothing to complain about"
+    assert "stays on" not in log.read_text() and "clean-up:" in log.read_text()
     log.write_text("")  # as that of a job that never got as far as its agent
     wait_for(lambda: "empty log of a job that is over" in project.run("clean").stdout, 30)
     project.run("clean", "--yes")
