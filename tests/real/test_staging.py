@@ -289,7 +289,8 @@ def test_damaged_archives_are_packed_anew(cluster_project: Project, slurm: Clust
         release(slurm)
         wait_until_idle(slurm)
         reasons = [event["reason"] for _, event in events(project) if event["e"] == "bye"]
-        assert archive.name in reasons[-1] and "`windlass run` packs it anew" in reasons[-1]
+        (reason,) = [reason for reason in reasons if archive.name in reason]
+        assert "`windlass run` packs it anew" in reason
         return project.run("run", "--wait").stderr
 
     assert "is damaged: it is packed anew" in damage("datasets/.windlass-data/*.tar")
