@@ -148,7 +148,8 @@ def test_the_node_dies_during_stage_out(bare: tuple[Project, Cluster, Path]) -> 
     size = 400 << 20
     project.write(
         "trial.py",
-        f"import os\nos.makedirs('out/1')\nfile = open('out/1/big', 'wb')\nos.ftruncate(file.fileno(), {size})\n",
+        "import os\nos.makedirs('out/1')\nfile = open('out/1/big', 'wb')\n"
+        f"for _ in range({size >> 20}):\n    file.write(bytes(1 << 20))\n",
     )
     project.write(
         "study.yaml",
