@@ -454,7 +454,7 @@ def test_many_small_files_are_refused(tmp_path: Path) -> None:
     words = ("python", "train.py", "--data=sets/many", "sets/few", "{x}", "/usr")
     (problem,) = find_small_files(plan_words(project, *words))
     assert "sets/many, a folder of more than 1,000 files" in problem.message
-    assert "write `data: [sets/many]`, and let the command read $SLURM_TMPDIR/sets/many" in problem.hint
+    assert "add `--data sets/many`, and let the command read $SLURM_TMPDIR/sets/many" in problem.hint
     assert "`--small-files allow`" in problem.hint
     assert len(find_small_files(plan_words(project, str(project / "sets/many")))) == 1
     (tmp_path / "other").mkdir()

@@ -273,7 +273,7 @@ def test_command_lines_as_in_scripts_that_people_come_from(cluster_project: Proj
     for number in range(1001):
         (project.folder / f"datasets/dataset1/{number}").touch()
     refused = project.run("run", "-e", "many", "--", "python", "show.py", "--data_dir=datasets/dataset1", code=2).stderr
-    assert "a folder of more than 1,000 files" in refused and "write `data: [datasets/dataset1]`" in refused
+    assert "a folder of more than 1,000 files" in refused and "add `--data datasets/dataset1`" in refused
     project.run("plan", "--small-files", "allow", "--", "python", "show.py", "--data_dir=datasets/dataset1")
 
 

@@ -33,7 +33,7 @@ def find_small_files(plan: Plan) -> list[Problem]:
             )
             allow = "`--small-files allow`, or `small_files: allow` in the study, lets trials read it as it is"
             line = find_line(study.source_text, "", "command") if study.source else 0
-            problems[path] = Problem(text, f"{_remedy(path, name)}; {allow}", study.source, line)
+            problems[path] = Problem(text, f"{_remedy(path, name, bool(study.source))}; {allow}", study.source, line)
     return list(problems.values())
 
 
@@ -45,12 +45,13 @@ def _is_known(path: str, name: str, known: Sequence[str]) -> bool:
     return any(name == item or name.startswith(item + os.sep) or path.endswith(os.sep + item) for item in items)
 
 
-def _remedy(path: str, name: str) -> str:
+def _remedy(path: str, name: str, has_file: bool) -> str:
     if not name.startswith(os.pardir):
-        return f"write `data: [{name}]`, and let the command read $SLURM_TMPDIR/{name}, which is on the node's own disk"
+        item = f"write `data: [{name}]`" if has_file else f"add `--data {name}`"
+        return f"{item}, and let the command read $SLURM_TMPDIR/{name}, which is on the node's own disk"
     parent, base = os.path.split(path)
     return (
-        f"make one file of it with `tar -cf {base}.tar -C {parent} {base}`, name that file's whole path under `data:`, "
+        f"make one file of it with `tar -cf {base}.tar -C {parent} {base}`, name that file's whole path as data, "
         f"and let the command read $SLURM_TMPDIR/{base}, which is on the node's own disk"
     )
 
