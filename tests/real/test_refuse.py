@@ -127,6 +127,7 @@ def test_nodes_that_are_this_very_host(cluster: Cluster, tmp_path: Path) -> None
 def test_nodes_that_are_drained_are_waited_for(slurm: RealCluster, cluster_project: Project, extra: str) -> None:
     """`sbatch --test-only` refuses what sbatch itself takes."""
     cluster_project.write("study.yaml", STUDY + extra)
+    cluster_project.write("train.py", "")
     slurm.run("scontrol", "update", "nodename=node1,node2", "state=drain", "reason=fan")
     try:
         done = cluster_project.run("run", "--on", "slurm")
