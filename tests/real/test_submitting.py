@@ -39,7 +39,7 @@ def test_a_study_from_run_to_results(cluster_project: Project, slurm: Cluster) -
         "study.yaml",
         "command: sh -c 'echo loss=0.{n}; echo $CUDA_VISIBLE_DEVICES $SLURM_TMPDIR $SLURM_JOB_ID; test {n} != 5'\n"
         "parameters: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\nmetric: loss\nmetrics: [loss]\n"
-        "needs: {gpu_type: p100, gpu_memory: 3GB, time: 10m}\nshell: false\n",
+        "needs: {gpu_type: p100, gpu_memory: 3GB, time: 10m}\nshell: false\nslurm: {agents: 1}\n",
     )
     done = project.run("run")
     assert "Slurm answers" in done.stderr and "submitted 1 agent(s)" in done.stderr

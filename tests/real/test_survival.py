@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -81,12 +80,11 @@ def test_a_job_is_requeued(cluster_project: Project, slurm: Cluster) -> None:
     project.run("run")
     wait_for(lambda: begun(records) >= 12)
     slurm.run("scontrol", "requeue", task_ids(slurm)[0])
+    folder = project.study_folder() / "journal"
+    wait_for(lambda: any('"restart":1' in path.read_text() for path in folder.glob("2*.jsonl")), 400)
     held.unlink()
     run_to_the_end(project, slurm)
     check_witnesses(project, records, 18)
-    journals = (project.study_folder() / "journal").glob("2*.jsonl")
-    headers = [json.loads(path.read_text().splitlines()[0]) for path in journals]
-    assert max(header["job"]["restart"] for header in headers) == 1, "the job began a second time"
 
 
 def test_a_node_dies_with_all_that_is_on_it(project: Project, make_cluster: Callable[..., Cluster]) -> None:
@@ -186,7 +184,7 @@ def test_the_shared_folder_is_full(cluster_project: Project, slurm: Cluster) -> 
     project = cluster_project
     disk = project.folder / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "windlass", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "windlass", str(disk)], check=True)
     try:
         records = witness_study(project, 30, 0.3, TERMS)
         project.run("run", "--folder", "disk")
