@@ -468,6 +468,11 @@ def test_many_small_files_are_refused(tmp_path: Path) -> None:
     ]
     for more in allowed:
         assert find_small_files(plan_words(project, *words, **more)) == []
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    assert len(find_small_files(plan_words(project, *words))) == 1
+    subprocess.run(["git", "add", "."], cwd=project, check=True)
+    assert find_small_files(plan_words(project, *words)) == [], "it travels with the code"
+    assert len(find_small_files(plan_words(project, str(project / "sets/many")))) == 1
 
 
 def test_counting_files_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,3 +303,12 @@ def test_of_a_live_project_only_what_is_small_enough_is_copied(tmp_path: Path, m
     assert list_live_files(str(tmp_path), [])["files"] == ["lib/a.py", "lib/b.py", "train.py"]
     monkeypatch.setattr(live, "_MOST_LOOKED_AT", 4)
     assert list_live_files(str(tmp_path), [])["files"] == ["train.py"]
+
+
+def test_a_command_that_names_the_local_disk_has_one_here_too(project: Project) -> None:
+    """Also with live code and nothing to keep; it is gone afterwards."""
+    project.write("t.py", "import os, sys\nassert os.path.isdir(sys.argv[1]), sys.argv\nprint(sys.argv[1])\n")
+    project.write("study.yaml", f"command: {sys.executable} t.py ${{SLURM_TMPDIR}}\n")
+    project.run("run", "--quiet")
+    folder = project.run("logs", "0").stdout.strip()
+    assert folder.startswith("/") and not os.path.exists(folder)

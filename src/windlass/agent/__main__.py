@@ -98,7 +98,8 @@ class Agent:
         self._limits = Limits(config, self._job is not None, os.environ)
         self._slots = arguments.slots or config.slots
         self._log: Optional[JobLog] = None
-        self._scratch = LocalScratch(self._job, config.local_scratch, bool(config.data) or config.own_folders)
+        wanted = bool(config.data) or config.own_folders or config.local_folder
+        self._scratch = LocalScratch(self._job, config.local_scratch, wanted)
         self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
         self._fifo_path = os.path.join(self._runtime_folder, METRICS)
         os.mkfifo(self._fifo_path, 0o600)

@@ -46,6 +46,7 @@ class AgentConfig:
         self.live: Dict[str, Any] = plan.get("live") or {}  # of code that is not frozen: which files it is
         own = bool(self.code or self.outputs or plan.get("checkpoint"))
         self.own_folders: bool = plan.get("own_folders", own)  # whether each trial has a working folder of its own
+        self.local_folder: bool = plan.get("local_folder", False)  # whether commands name $SLURM_TMPDIR
         self.data: List[Dict[str, Any]] = plan.get("data") or []
         self.environment: Optional[Dict[str, Any]] = plan.get("environment")
         self.checkpoint: Optional[Dict[str, Any]] = plan.get("checkpoint")

@@ -16,6 +16,7 @@ from windlass.bundle.code import freeze_code
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import render_environment
 from windlass.bundle.live import list_live
+from windlass.bundle.words import names_local_folder
 from windlass.bundle.zipapp import build_agent
 from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
@@ -234,6 +235,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "env": dict(study.env),
         "outputs": list(study.outputs),
         "own_folders": plan.own_folders,
+        "local_folder": names_local_folder(study),
         "keep": settings["keep"].value,
         "environment": dataclasses.asdict(study.environment) if study.environment is not None else None,
         "checkpoint": dataclasses.asdict(study.checkpoint) if study.checkpoint is not None else None,

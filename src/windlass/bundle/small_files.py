@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from windlass.bundle.tree import is_tracked
 from windlass.bundle.words import command_words
 from windlass.errors import Problem
 from windlass.model import ANY_FILES, Plan
@@ -16,7 +17,10 @@ _NODES_OWN = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys"
 
 
 def find_small_files(plan: Plan) -> list[Problem]:
-    """Folders with more files than `small_files` that commands name and that are neither data nor outputs."""
+    """Folders with more files than `small_files` that commands name and that are neither data nor outputs.
+
+    What git tracks travels with frozen code: trials read it from the node's own disk.
+    """
     study, limit = plan.study, plan.settings["small_files"].value
     known = [os.path.normpath(item.path) for item in study.data]
     known += [pattern.partition("*")[0].rstrip("/") for pattern in study.outputs]
@@ -26,7 +30,8 @@ def find_small_files(plan: Plan) -> list[Problem]:
         name = os.path.relpath(path, study.project_dir)
         if name == os.curdir or path in problems or not os.path.isdir(path) or _is_known(path, name, known):
             continue
-        if _has_more_files(path, limit):
+        travels = plan.frozen and not os.path.isabs(word) and is_tracked(study.project_dir, name)
+        if not travels and _has_more_files(path, limit):
             text = (
                 f"the command names {word}, a folder of more than {limit:,} files: reading so many small files from a "
                 "shared disk is slow for you and for everybody else"

@@ -93,6 +93,13 @@ def _ask_git(root: str) -> list[str]:
     return [os.fsdecode(name).rstrip("/") for name in b"".join(pieces).split(b"\0") if name]
 
 
+def is_tracked(project: str, folder: str) -> bool:
+    """Whether git knows files in this folder of the project."""
+    pieces: list[bytes] = []
+    stream(["git", "-C", project, "ls-files", "-z", "--cached", "--", folder], pieces.append)
+    return any(pieces)
+
+
 def _walk(root: str) -> Iterator[str]:
     for folder, folders, files in os.walk(root):
         inside = os.path.relpath(folder, root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from windlass.model import Study
+from windlass.paths import NODE_VARIABLES
 
 _MOST = 1000  # tasks or values that are looked at
 
@@ -20,6 +21,13 @@ def command_words(study: Study) -> list[str]:
         words += [value for value in parameter.values[:_MOST] if isinstance(value, str)]
     words += [word.partition("=")[2] for word in words if "=" in word]
     return [word for word in words if word and "\0" not in word and len(word) < 4096]
+
+
+def names_local_folder(study: Study) -> bool:
+    """Whether trials are told of the node's own disk, so that there has to be one on any machine."""
+    texts = [word for stage in study.stages for word in stage.words]
+    texts += [*command_words(study), *study.env.values()]
+    return any(name in text for text in texts for name in NODE_VARIABLES)
 
 
 def split_text(text: str) -> list[str]:
