@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import Project
+from windlass.agent import ends
 from windlass.cli import VERBS
 
 ROOT = Path(__file__).parent.parent
@@ -41,3 +42,17 @@ def test_the_study_of_the_readme_is_valid(project: Project) -> None:
     project.write("study.yaml", block)
     project.write("train.py", "")
     assert project.json("plan", "--json")["trials"] == 30
+
+
+def test_no_file_has_marks_of_a_merge() -> None:
+    """A merge that nobody resolved leaves two texts that contradict each other."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    mark = re.compile(rb"^(<{7}|>{7}) ", re.MULTILINE)
+    files = [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
+    assert [path for path in files if mark.search(path.read_bytes())] == []
+
+
+def test_the_table_of_exit_codes_has_all_of_them() -> None:
+    text = (ROOT / "docs/failures.md").read_text().partition("| code of a job |")[2].partition("\n\n")[0]
+    codes = {value for name, value in vars(ends).items() if name.startswith("EXIT_")}
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == sorted(codes)
