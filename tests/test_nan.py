@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import struct
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Project
-from windlass.agent.nan_files import describe, find_files
+from windlass.agent.nan_files import describe, find_files, find_tensors
 from windlass.agent.nan_lines import find_not_finite
 from windlass.agent.tensors import look_through
 
@@ -109,8 +111,11 @@ class TestFormats:
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(b"x")
         begun = (tmp_path / "a.pt").stat().st_mtime
-        assert sorted(Path(path).name for path in find_files([str(tmp_path)], begun)) == ["a.pt", "e.npz"]
-        assert find_files([str(tmp_path)], begun + 60) == {}
+        assert sorted(Path(path).name for path in find_files([str(tmp_path)], begun, {})) == ["a.pt", "e.npz"]
+        assert find_files([str(tmp_path)], begun + 60, {}) == []
+        before = find_tensors([str(tmp_path)])
+        (tmp_path / "f.npy").write_bytes(b"x")
+        assert [Path(path).name for path in find_files([str(tmp_path)], begun, before)] == ["f.npy"]
 
 
 NOT_FINITE = {
@@ -180,6 +185,23 @@ def test_a_file_counts_for_the_trial_that_wrote_it(project: Project, more: str) 
     project.run("run", "--on", "local", "--sample", "3", code=1)
     causes = [row["cause"] for row in project.json("results", "--json")]
     assert causes == ["done", "diverged", "done"]
+
+
+@pytest.mark.parametrize("more", ["", "outputs: ['results/*.json']\n"])
+def test_the_reason_is_shown_and_young_files_of_others_are_not_blamed(project: Project, more: str) -> None:
+    """The file of a hand-made run is younger than a file server's clock may be wrong. One trial writes its own."""
+    project.write("train.py", "import sys, shutil\nif sys.argv[1] == 'b': shutil.copyfile('data.bin', 'own.npy')\n")
+    for name in ("by-hand.npy", "data.bin"):
+        (project.folder / name).write_bytes(npy([NAN]))
+    by_hand = project.folder / "by-hand.npy"
+    os.utime(by_hand, (time.time() + 60, time.time() + 60))  # however slow this machine is
+    project.write("study.yaml", "command: python3 train.py {k}\nparameters: {k: [a, b]}\nslots: 1\n" + more)
+    ended = project.run("run", "--on", "local", "--sample", "2", code=1)
+    assert [row["cause"] for row in project.json("results", "--json")] == ["done", "diverged"]
+    assert "trial 1 (k=b): own.npy holds NaN: array (1 of 1 numbers)" in ended.stderr
+    assert "by-hand.npy" not in ended.stderr
+    explained = project.run("explain", "1").stdout
+    assert "own.npy holds NaN" in explained and ("wrote matches results/*.json" in explained) == bool(more)
 
 
 def test_checkpoints_of_a_sample_are_looked_through(project: Project) -> None:

@@ -55,8 +55,8 @@ class Attempt:
 
     __slots__ = (
         "attempt", "before_s", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge",
-        "kill_at", "launched", "left_processes", "note", "out_began", "out_s", "pid", "rss_mb", "slot", "stage",
-        "stage_began", "stage_s", "started", "started_wall", "status", "streams", "trial", "variables", "warm",
+        "kill_at", "launched", "left_processes", "note", "out_began", "out_s", "pid", "remarks", "rss_mb", "slot",
+        "stage", "stage_began", "stage_s", "started", "started_wall", "status", "streams", "trial", "variables", "warm",
         "warned", "word", "workdir",
     )  # fmt: skip
 
@@ -86,7 +86,8 @@ class Attempt:
         self.status = 0
         self.rss_mb = 0.0
         self.cpu_s = 0.0
-        self.note = ""
+        self.note = ""  # why it ended as it did
+        self.remarks: List[str] = []  # what else there is to know about it
         self.warm = False
         self.warned = False  # it was told that the end is near; to end with 0 is to be done all the same
         self.word = 0  # the signal that told it

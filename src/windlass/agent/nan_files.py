@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Attempt
@@ -33,23 +33,32 @@ class NanFiles:
         self._checkpoints = checkpoints
         # Of trials that work side by side in one folder nobody knows which of them wrote a file.
         self._workdir = config.workdir if slots == 1 else ""
-        self._judged: Set[Tuple[str, int]] = set()  # path and time of files that another trial wrote
+        self._before: Dict[int, Dict[str, int]] = {}  # attempt → path and time of files that were there when it began
         self._env = env
         self._answers: Dict[int, List[Tuple[str, str]]] = {}
         self._threads: Dict[int, threading.Thread] = {}
+
+    def begin(self, attempt: Attempt) -> None:
+        """The attempt is about to begin: the files that are there now are not its own, however young they are."""
+        self._before[attempt.attempt] = find_tensors(self._places(attempt))
+
+    def _places(self, attempt: Attempt) -> List[str]:
+        own = attempt.workdir or self._workdir
+        return [self._checkpoints.folder_of(attempt.trial), *([own] if own else [])]
 
     def looked_through(self, attempt: Attempt) -> bool:
         """Whether all files that an attempt has written are looked through, and judged; False: ask again."""
         well = attempt.status == 0 and attempt.cause is None
         if not (well or attempt.cause is Cause.TIME):
+            self._before.pop(attempt.attempt, None)
             return True
-        own = attempt.workdir or self._workdir
-        places = [self._checkpoints.folder_of(attempt.trial), *([own] if own else [])]
-        if not self.settled(attempt.attempt, attempt.trial.stages, places, attempt.started_wall):
+        if not self.settled(attempt.attempt, attempt.trial.stages, self._places(attempt), attempt.started_wall):
             return False
         bad, note = self.take(attempt.attempt)
-        attempt.note = bad or attempt.note or note
+        if note:
+            attempt.remarks.append(note)
         if bad:
+            attempt.note = bad
             attempt.cause = Cause.DIVERGED
         return True
 
@@ -57,9 +66,8 @@ class NanFiles:
         """Whether the answer is there; the first call begins to look at what changed in `places` since then."""
         thread = self._threads.get(attempt)
         if thread is None:
-            found = find_files(places, since)
-            files = [path for path, when in found.items() if (path, when) not in self._judged]
-            self._judged.update(found.items())
+            before = self._before.pop(attempt, None)
+            files = find_files(places, since, before) if before is not None else []  # else they were judged already
             if not files:
                 return True
             thread = threading.Thread(target=self._look, args=(attempt, stages, files), daemon=True)
@@ -93,8 +101,16 @@ class NanFiles:
             self._answers[attempt] = [("note", f"its files could not be looked through: {words[0]}: {error.strerror}")]
 
 
-def find_files(places: List[str], since: float) -> Dict[str, int]:
-    """The newest files in these folders that hold tensors by their names and were written since then: path → time."""
+def find_files(places: List[str], since: float, before: Mapping[str, int]) -> List[str]:
+    """The newest files in these folders that hold tensors and were written since then; `before` are those of before."""
+    earliest_ns = (since - _CLOCK_S) * 1e9
+    found = {path: when for path, when in find_tensors(places).items() if when >= earliest_ns}
+    new = [path for path, when in found.items() if before.get(path) != when]
+    return sorted(new, key=lambda path: found[path], reverse=True)[:_MOST_FILES]
+
+
+def find_tensors(places: List[str]) -> Dict[str, int]:
+    """All files in these folders that hold tensors by their names: path → when they were written."""
     found: Dict[str, int] = {}
     for path in _walk(places):
         if path.lower().endswith(_ENDINGS) and not is_temporary(path):
@@ -102,10 +118,9 @@ def find_files(places: List[str], since: float) -> Dict[str, int]:
                 status = os.stat(path)
             except OSError:
                 continue
-            if status.st_mtime >= since - _CLOCK_S and status.st_size:
+            if status.st_size:
                 found[os.path.realpath(path)] = status.st_mtime_ns
-    newest = sorted(found, key=lambda path: found[path], reverse=True)[:_MOST_FILES]
-    return {path: found[path] for path in newest}
+    return found
 
 
 def _walk(places: List[str]) -> Iterator[str]:

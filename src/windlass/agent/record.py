@@ -38,6 +38,6 @@ def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
         use["before_s"] = round(attempt.before_s, 3)
     if use:
         more["use"] = use
-    if attempt.note:
-        more["note"] = attempt.note
+    if attempt.note or attempt.remarks:
+        more["note"] = "; ".join(filter(None, (attempt.note, *attempt.remarks)))
     return f"{line},{encode_event(more)[1:]}" if more else line + "}"

@@ -168,6 +168,8 @@ class Runner:
             attempt.variables[b"WINDLASS_DEADLINE"] = b"%d" % wall_of(until)
         if not self._enter_folder(attempt):
             return
+        if self._nan_files is not None:
+            self._nan_files.begin(attempt)
         if not self._checkpoints.configured or self._begin_turn(attempt):
             self._launch_stage(attempt)
 
@@ -422,13 +424,12 @@ class Runner:
                 waiting.append(attempt)  # what it reported on other nodes is on its way
             elif self._nan_files is not None and not self._nan_files.looked_through(attempt):
                 waiting.append(attempt)  # its files are being read: ask again at the next turn
-            elif self.workplace is None and self._nan_files is None:
-                self._finish(attempt)
-            elif self.workplace is None or self.workplace.is_cleared(attempt):
-                self._finish(attempt)
-                self.free.append(attempt.slot)  # only now: the next trial of the slot works in the same folder
-            else:
+            elif self.workplace is not None and not self.workplace.is_cleared(attempt):
                 waiting.append(attempt)  # large files are being copied: ask again at the next turn
+            else:
+                self._finish(attempt)
+                if self.workplace is not None or self._nan_files is not None:
+                    self.free.append(attempt.slot)  # only now: the next trial of the slot works in the same folder
         self.ended[:] = waiting
 
     def _finish(self, attempt: Attempt) -> None:

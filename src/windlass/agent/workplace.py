@@ -74,11 +74,12 @@ class Workplace:
         if self.others is not None:
             elsewhere = self.others.verdict(attempt)
             missing = [pattern for pattern in missing if pattern in elsewhere.get("missing", missing)]
-            attempt.note = elsewhere.get("note") or attempt.note
+            settled = settled._replace(note="; ".join(filter(None, (settled.note, elsewhere.get("note")))))
             settled = settled._replace(is_lost=settled.is_lost or elsewhere.get("lost", False))
         if missing:
-            attempt.note = f"outputs: nothing that this trial wrote matches {', '.join(missing)}"
-        attempt.note = settled.note or attempt.note
+            attempt.remarks.append(f"outputs: nothing that this trial wrote matches {', '.join(missing)}")
+        if settled.note:
+            attempt.remarks.insert(0, settled.note)
         if settled.is_lost:
             attempt.cause = attempt.cause or Cause.STOPPED  # a trial is done when there is something to show for it
         attempt.end_out()
