@@ -471,6 +471,27 @@ while sys.argv[1] == "0" and os.path.exists(os.path.join(os.environ["HOME_OF_STU
 """
 
 
+def test_the_key_of_settings_is_that_of_what_trials_get(project: Project) -> None:
+    """Agents compare it: what a job was given, and what tells trials apart, must not end them."""
+    make_study(project, "")
+    project.write("datasets/a.txt", "one")
+    study = (project.folder / "study.yaml").read_text()
+
+    def key(more: str = "", *words: str) -> str:
+        project.write("study.yaml", study + more)
+        run(project, *words)
+        return str(planned(project)["settings_key"])
+
+    first = key()
+    assert first == key("", "-j", "3") == key("needs: {memory: 100MB}\n") == key("description: other\n")
+    changes = ["env: {A: b}", "env: {A: c}", "metrics: [loss]", "outputs: ['*.pt']", "timeout: 1h", "retries: 2"]
+    changes += ["on_nan: stop", "checkpoint: {dir: ckpt}", "data: [datasets]", "grace: 3s"]
+    keys = [key(f"{change}\n") for change in changes]
+    project.write("datasets/a.txt", "another")
+    keys.append(key("data: [datasets]\n"))
+    assert len({first, *keys}) == 1 + len(keys)
+
+
 def test_an_agent_takes_no_trial_once_the_code_has_changed(project: Project) -> None:
     """The trial under way ends with the code it began with; all others, also those taken already, use the new."""
     make_steps(project)

@@ -341,7 +341,7 @@ def _supervise(
             if complaints:
                 reporter.say(complaints)
             if code == _AGENT_OUTDATED and not interrupts.count:
-                reporter.say("the code has changed: another agent goes on with it as it is now")
+                reporter.say("the code or the settings have changed: another agent goes on with them as they are now")
                 continue
             if interrupts.count or code >= 0:
                 return interrupts.count > 0

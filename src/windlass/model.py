@@ -311,7 +311,7 @@ class Submitted:
     agents: int
     present: int
     settled: tuple[str, ...] = ()  # what was found out about earlier submissions, in words
-    outdated: int = 0  # agents at work with former code: they take no more trials, and are not among `present`
+    outdated: int = 0  # agents at work with former code or settings, which take no more trials; not among `present`
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from windlass.collect.fullnodes import read_full_nodes
 from windlass.collect.submissions import Submission, comment_of, read_submissions
 from windlass.errors import InputError, Problem, SchedulerError
 from windlass.ids import agent_id
-from windlass.journal.code import code_key
+from windlass.journal.code import code_key, has_other_settings
 from windlass.journal.read import journal_files, read_header
 from windlass.launch.slurm import SUBMISSION_VARIABLE, Sent, script_of, send_array, sentence_of, try_array
 from windlass.model import Request, Submitted, Terms
@@ -46,7 +46,7 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
             settled = [_settle(paths, one, queue, journal) for one in submissions if not one.settled]
             present = count_present(submissions, queue) if terms.units == 1 else count_chains(submissions, queue)
             outdated = count_outdated(paths, submissions, queue)
-            if terms.units == 1:  # The units of a chain follow one another: the next one has the new code.
+            if terms.units == 1:  # The units of a chain follow one another: the next one has the new code and settings.
                 present -= outdated
         missing = max(0, wanted - present)
         if missing and not present:
@@ -197,11 +197,11 @@ def count_present(submissions: list[Submission], queue: Queue) -> int:
 
 
 def count_outdated(paths: StudyPaths, submissions: list[Submission], queue: Queue) -> int:
-    """Agents at work that began with other code than the study has now. They take no more trials."""
+    """Agents at work that began with other code or settings than the study has now. They take no more trials."""
     comments = {submission.comment for submission in submissions}
     at_work = [row for row in queue.rows if row.comment in comments and row.state in _AT_WORK]
     with open(paths.plan, encoding="utf-8") as file:
-        key = code_key(json.load(file))
+        plan = json.load(file)
     if not at_work:
         return 0
     began: dict[tuple[int, int | None], tuple[float, bool]] = {}
@@ -209,7 +209,8 @@ def count_outdated(paths: StudyPaths, submissions: list[Submission], queue: Queu
         header = read_header(path) or {}
         job, code = header.get("job"), header.get("code")
         if job and code:  # Agents of earlier versions do not record their code, and do not end because of it.
-            moment = (header["t"], code_key(header) != key)
+            is_other = code_key(header) != code_key(plan) or has_other_settings(header.get("settings_key"), plan)
+            moment = (header["t"], is_other)
             place = (job["array"], job.get("task"))
             began[place] = max(moment, began.get(place, moment))
     return sum(1 for row in at_work if began.get((row.array, row.task), (0.0, False))[1])

@@ -24,7 +24,7 @@ from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.loop import Loop
 from windlass.agent.others import Others
-from windlass.agent.outdated import CodeWatch, describe_code
+from windlass.agent.outdated import PlanWatch, describe_code
 from windlass.agent.ready import Ready, make_ready
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
@@ -179,6 +179,8 @@ class Agent:
         header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
         header.update(slots=self._slots, cpus=len(os.sched_getaffinity(0)), gpus=len(self._config.gpus))
         header["code"] = describe_code(self._config)
+        if self._config.settings_key is not None:
+            header["settings_key"] = self._config.settings_key
         if self._job is not None:
             header["job"] = self._job
             header.update(self._limits.header())
@@ -243,7 +245,7 @@ class Agent:
         if isinstance(loop, SurveyLoop):
             loop.prepare(config, slots, ready.env)
         else:
-            loop.code_watch = CodeWatch(paths.plan, config)
+            loop.plan_watch = PlanWatch(paths.plan, config)
             if self._job is not None:
                 loop.others = Others(paths, self._id)
                 loop.departure = Departure(paths, self._id, limits.resumable)

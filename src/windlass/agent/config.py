@@ -43,6 +43,7 @@ class AgentConfig:
         self.trial_time_s: Optional[float] = plan.get("trial_time_s")
         self.job_time_s: Optional[float] = plan.get("job_time_s")
         self.code: Optional[Dict[str, Any]] = plan.get("code")
+        self.settings_key: Optional[str] = plan.get("settings_key")  # changes with what trials get or are kept of
         self.live: Dict[str, Any] = plan.get("live") or {}  # of code that is not frozen: which files it is
         own = bool(self.code or self.outputs or plan.get("checkpoint"))
         self.own_folders: bool = plan.get("own_folders", own)  # whether each trial has a working folder of its own

@@ -19,7 +19,7 @@ from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
 from windlass.agent.metrics import MessageReader
 from windlass.agent.others import Others
-from windlass.agent.outdated import EXIT_OUTDATED, NOTE, REASON, CodeWatch
+from windlass.agent.outdated import EXIT_OUTDATED, NOTE, PlanWatch
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
@@ -67,7 +67,7 @@ class Loop:
         self._linger = linger
         self._limits = limits
         self.rehearsal: Optional[Rehearsal] = None
-        self.code_watch: Optional[CodeWatch] = None
+        self.plan_watch: Optional[PlanWatch] = None
         self.others: Optional[Others] = None  # where they, and this agent, are jobs that will end
         self.departure: Optional[Departure] = None
         self._mode, self._reason = Mode.RUN, "nothing left"
@@ -268,11 +268,14 @@ class Loop:
         return bool(taken)
 
     def _is_outdated(self) -> bool:
-        """Whether the study has other code than we began with; then what has not begun here is everybody's again."""
-        if self._mode is not Mode.RUN or self.code_watch is None or not self.code_watch.changed():
+        """Whether the study has other code or settings than this agent; then it gives back what it has not begun."""
+        if self._mode is not Mode.RUN or self.plan_watch is None:
             return False
-        self._change(Mode.DRAIN, REASON)
-        self._note(NOTE)
+        change = self.plan_watch.find_change()
+        if change is None:
+            return False
+        self._change(Mode.DRAIN, change)
+        self._note(change + NOTE)
         self._exit = ends.EXIT_DONE if self._limits.job else EXIT_OUTDATED
         try:
             self._journal.flush()

@@ -1,4 +1,4 @@
-"""Which code an agent runs, and whether the study has another one by now. Python 3.9, standard library."""
+"""Which code and settings an agent has, and whether the study has others by now. Python 3.9, standard library."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import subprocess
 from typing import Any, Dict, Optional, Tuple
 
 from windlass.agent.config import AgentConfig
-from windlass.journal.code import code_facts, code_key
+from windlass.journal.code import code_facts, code_key, has_other_settings
 
 _GIT_S = 5.0  # A large repository on a slow file system must not keep trials from beginning.
-EXIT_OUTDATED = 6  # Outside of jobs: the launcher starts another agent, which has the new code.
-REASON = "the code has changed"
-NOTE = "the code of the study has changed: this agent ends after the trials it has begun, and takes no more"
+EXIT_OUTDATED = 6  # Outside of jobs: the launcher starts another agent, which has the new code and settings.
+NOTE = ": this agent ends after the trials it has begun, and takes no more"
+_OTHER_CODE = "the code of the study has changed"
+_OTHER_SETTINGS = "settings of the study that trials use have changed"
 
 
 def describe_code(config: AgentConfig) -> Dict[str, Any]:
@@ -46,25 +47,29 @@ def _describe_live(folder: str) -> Dict[str, Any]:
     return found
 
 
-class CodeWatch:
-    """Notices that the study got other code after this agent had read plan.json."""
+class PlanWatch:
+    """Notices that the study got other code, or other settings, after this agent had read plan.json."""
 
     def __init__(self, plan_path: str, config: AgentConfig) -> None:
         self._path = plan_path
-        self._key = code_key({"code": config.code})
+        self._code = code_key({"code": config.code})
+        self._settings = config.settings_key
         self._seen: Optional[Tuple[int, int]] = None
 
-    def changed(self) -> bool:
-        """Costs one `stat` while plan.json stays as it is. False where it cannot be read."""
+    def find_change(self) -> Optional[str]:
+        """What has changed; None: nothing, or plan.json cannot be read. Costs one `stat` while the file is the same."""
         try:
             status = os.stat(self._path)
             stamp = (status.st_mtime_ns, status.st_ino)
             if stamp == self._seen:
-                return False
+                return None
             with open(self._path, encoding="utf-8") as file:
-                other = code_key(json.load(file)) != self._key
+                plan = json.load(file)
+            if code_key(plan) != self._code:
+                return _OTHER_CODE
+            if has_other_settings(self._settings, plan):
+                return _OTHER_SETTINGS
         except (OSError, ValueError, AttributeError):
-            return False
-        if not other:
-            self._seen = stamp
-        return other
+            return None
+        self._seen = stamp
+        return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.bundle.code import NamedPaths, freeze_project
 from windlass.bundle.data import pack_again
-from windlass.bundle.folder import write_if_changed
+from windlass.bundle.folder import encode_plan, write_if_changed
 from windlass.bundle.live import list_live_files
 from windlass.bundle.words import split_text
 from windlass.claims import ranges as rs
@@ -26,8 +26,8 @@ _MOST_TRIALS = 1000  # whose commands are searched for paths
 def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
     """Let plan.json name the project's code and data as they are now, as `prepare_folder` does.
 
-    Trials, settings and the environment stay as they were planned. Agents that are at work notice the new code and
-    take no more trials. Returns the frozen code; None where trials are executed in the project itself. Raises
+    Trials, settings and the environment stay as they were planned. Agents that are at work notice new code or data
+    and take no more trials. Returns the frozen code; None where trials are executed in the project itself. Raises
     InputError, with plan.json unchanged, where the project cannot be packed.
     """
     register_file = RegisterFile(paths.claims, who)
@@ -40,7 +40,7 @@ def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
             fresh["live"] = list_live_files(plan["project_dir"], _excluded(plan, paths, plan["project_dir"]))
         if plan.get("data"):
             fresh["data"] = pack_again(plan["data"], plan["scratch_dir"])
-        write_if_changed(paths.plan, (json.dumps(fresh, indent=1) + "\n").encode())
+        write_if_changed(paths.plan, encode_plan(fresh))
     code: Mapping[str, Any] | None = fresh["code"]
     return code
 

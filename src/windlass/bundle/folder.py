@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
 import json
 import os
 import random
@@ -31,6 +32,33 @@ from windlass.search.values import render_value
 from windlass.trialfile import TrialFile, append_trials, id_number
 
 PLAN_VERSION = 1
+# What an agent gives to trials or keeps of them, which it reads from plan.json once, when it begins. What comes from
+# its job (slots, CPUs, GPUs, memory) is not among them: a job keeps what it was given.
+_SEEN_BY_TRIALS = (
+    "workdir",
+    "seed_name",
+    "env",
+    "environment",
+    "timeout_s",
+    "grace_s",
+    "lead_s",
+    "stop_signal",
+    "again_code",
+    "retries",
+    "checkpoint",
+    "outputs",
+    "keep",
+    "output_limit_bytes",
+    "own_folders",
+    "local_folder",
+    "metric",
+    "goal",
+    "metrics",
+    "progress",
+    "on_nan",
+    "watch_nan",
+    "warm",
+)
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -121,7 +149,7 @@ def _prepare(
     write_if_changed(paths.agent, build_agent())
     code = freeze_code(plan, paths)
     on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
-    write_if_changed(paths.plan, (json.dumps({**render_plan(plan), **on_node, **more}, indent=1) + "\n").encode())
+    write_if_changed(paths.plan, encode_plan({**render_plan(plan), **on_node, **more}))
     write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
 
     def change(register: Register) -> Register:
@@ -245,6 +273,18 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "warm": {"mode": study.warm.mode, "modules": list(study.warm.modules)},
         "sources": {key: setting.source for key, setting in settings.items()},
     }
+
+
+def encode_plan(rendered: Mapping[str, Any]) -> bytes:
+    """The content of plan.json, with a key that is another one as soon as trials would be executed otherwise.
+
+    Agents compare the key with the one they began with, so it is the client alone that decides what counts.
+    """
+    seen = {name: rendered.get(name) for name in _SEEN_BY_TRIALS}
+    data = [[entry["as"], entry["key"], bool(entry.get("writable"))] for entry in rendered.get("data") or ()]
+    text = json.dumps([seen, data], sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return (json.dumps({**rendered, "settings_key": key}, indent=1) + "\n").encode()
 
 
 def _gpus_per_slot(plan: Plan) -> float:

@@ -1,4 +1,4 @@
-"""Which code trials are executed with, as plan.json and agents' headers carry it. Python 3.9, standard library."""
+"""Which code and settings trials have, as plan.json and agents' headers carry it. Python 3.9, standard library."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ def code_facts(code: Mapping[str, Any]) -> Dict[str, Any]:
 def code_key(plan: Mapping[str, Any]) -> str:
     """The name of the frozen code in plan.json; "" where trials are executed in the project itself."""
     return str((plan.get("code") or {}).get("key", ""))
+
+
+def has_other_settings(began_with: Optional[str], plan: Mapping[str, Any]) -> bool:
+    """Whether trials have other settings by plan.json than by the one whose `settings_key` an agent began with.
+
+    False where one of them was written by a version that had no such key: then nobody knows.
+    """
+    now = plan.get("settings_key")
+    return bool(began_with and now and began_with != now)
 
 
 def render_code(code: Optional[Mapping[str, Any]]) -> str:

@@ -236,8 +236,8 @@ def render_submitted(submitted: Submitted) -> str:
     lines = list(submitted.settled)
     if submitted.outdated:
         lines.append(
-            f"{submitted.outdated} agent(s) at work began with the former code: they end after the trials they have "
-            "begun and take no more"
+            f"{submitted.outdated} agent(s) at work began with the former code or settings: they end after the trials "
+            "they have begun and take no more"
         )
     if submitted.jobs:
         jobs = ", ".join(str(job) for job in submitted.jobs)
