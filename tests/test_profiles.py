@@ -48,6 +48,7 @@ def test_every_fact_of_a_profile_says_where_it_came_from(name: str) -> None:
         "said_file",
         "live",
         "asked_at",
+        "waiting",
     }
     for field in profile.facts:
         assert cluster.sources[field] == f"profile {name} ({profile.as_of})"

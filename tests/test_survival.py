@@ -234,7 +234,7 @@ def test_torn_last_line_and_newer_version(project: Project) -> None:
     journal.write_text(json.dumps({**header, "v": 99}) + "\n")
     for verb in ("status", "results", "run"):
         done = project.run(verb, code=2)
-        assert "99" in done.stderr and "upgrade" in done.stderr
+        assert "99" in done.stderr and "install a newer Windlass" in done.stderr
 
 
 def test_read_only_folder(project: Project) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project, wait_for
+from windlass.agent import live_origin
 from windlass.agent.live_origin import LiveOrigin
+from windlass.agent.output_paths import OutputPaths
 from windlass.agent.trial_folder import FrozenOrigin, Tree, TrialFolders
 from windlass.bundle import live
 from windlass.bundle.live import list_live_files
@@ -131,7 +133,7 @@ def test_live_code_and_what_is_no_code(project: Project) -> None:
         "import os, sys, time\n"
         "assert open('data/numbers.txt').read() == '42'\n"
         "assert open('../neighbour.txt').read() == '7'\n"
-        "assert os.listdir('out') == []\n"
+        "assert os.listdir('out') == ['old.txt']\n"
         "open('out/seen.txt', 'w').write(open('code.txt').read())\n"
         "open(sys.argv[2], 'w').close()\n"
         "while not os.path.exists(sys.argv[3]):\n    time.sleep(0.02)\n",
@@ -185,6 +187,65 @@ def test_outputs_outside_of_the_folder_must_tell_trials_apart(project: Project) 
     project.run("plan")
     project.write("study.yaml", command + "slots: 1\noutputs: ['$SLURM_TMPDIR/samples/*']\n")
     project.run("plan")
+
+
+@pytest.mark.parametrize("code", ["live", "frozen"])
+def test_links_and_empty_folders_of_the_project(project: Project, code: str) -> None:
+    """Trials write through a link that outputs name, and into an empty folder, at the same time."""
+    elsewhere = project.folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    (project.folder / "runs").symlink_to(elsewhere)
+    (project.folder / "work").mkdir()
+    project.write("work/.keep" if code == "frozen" else "other/x", "")
+    shared = project.folder.parent / "shared"
+    shared.mkdir()
+    project.write(
+        "t.py",
+        "import os, sys, time\nn, shared = sys.argv[1:]\n"
+        "for name in ('runs/model.pt', 'work/stage1.txt'):\n    open(name, 'w').write(n)\n"
+        "open(os.path.join(shared, n), 'w').close()\n"
+        "while len(os.listdir(shared)) < 3:\n    time.sleep(0.02)\n"
+        "assert open('runs/model.pt').read() == open('work/stage1.txt').read() == n\n",
+    )
+    project.write(
+        "study.yaml",
+        f"command: {sys.executable} t.py {{n}} {{shared}}\nparameters:\n  n: [1, 2, 3]\n"
+        f"  shared: [{json.dumps(str(shared))}]\noutputs: [runs/model.pt]\ncode: {code}\nslots: 3\n",
+    )
+    project.run("run")
+    assert kept_files(project) == {n: {"runs/model.pt": n} for n in "123"}
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_studys_own_python_path_does_not_hide_the_copy(project: Project) -> None:
+    """A package that is installed as editable is imported from the copy, whatever PYTHONPATH the study sets."""
+    project.write("pyproject.toml", "[project]\nname = 'pkg'\nversion = '1'\n")
+    project.write("pkg/__init__.py", "")
+    project.write("scripts/t.py", "import os, pkg\nassert os.getcwd() in pkg.__file__, pkg.__file__\n")
+    project.write("sitecustomize.py", f"import sys\nsys.path.append({str(project.folder)!r})\n")
+    project.write(
+        "study.yaml",
+        f"command: {sys.executable} scripts/t.py\ncode: frozen\nenv: {{PYTHONPATH: {json.dumps(str(project.folder))}}}\n",
+    )
+    project.run("run")
+    project.write("study.yaml", f"command: {sys.executable} scripts/t.py\ncode: frozen\nenv: {{PYTHONPATH: lib}}\n")
+    project.run("run")
+
+
+def test_a_checkpoint_folder_that_studies_have_in_common(project: Project) -> None:
+    """Trials of another study have the same ids, because they have the same command: their checkpoints are not ours."""
+    project.write(
+        "t.py",
+        "import os, sys\nfolder = sys.argv[1]\nassert not os.listdir(folder), os.listdir(folder)\n"
+        "open(os.path.join(folder, 'last.pt'), 'w').write('done')\n",
+    )
+    project.write(
+        "study.yaml",
+        f"command: {sys.executable} t.py {{checkpoint_dir}}\n"
+        f"checkpoint: {{dir: {json.dumps(str(project.folder.parent / 'common'))}, pattern: '*.pt'}}\n",
+    )
+    project.run("run", "-e", "one")
+    project.run("run", "-e", "two")
 
 
 class TestPuttingBack:
@@ -255,28 +316,50 @@ class TestPuttingBack:
 
 
 class TestLiveOrigin:
-    def test_outputs_of_others_are_not_there(self, tmp_path: Path) -> None:
-        root = tmp_path / "project"
-        for name in (
-            "train.py",
-            "out/x.json",
-            "out/input.csv",
-            "0.1/model.pt",
-            "0.1/conf.txt",
-            "model.txt",
-            "data/big",
-        ):
+    def test_what_trials_write_to_is_a_copy_and_large_things_are_links(self, tmp_path: Path) -> None:
+        root, other = tmp_path / "project", tmp_path / "other"
+        other.mkdir()
+        for name in ("train.py", "out/x.json", "lr-0.1/model.pt", "model.pt", "small/a", "photos/many/1"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(name)
-        (root / "large.bin").write_bytes(bytes(2 << 20))
-        origin = LiveOrigin(str(root), ["train.py"], ["out/*.json", "{lr}/model.pt", "*.txt", "**/*.log"])
-        copy = tmp_path / "slot/project"
-        copy.parent.mkdir()
-        origin.fill(str(copy))
-        names = {str(path.relative_to(copy)) for path in copy.rglob("*")}
-        assert names >= {"train.py", "out", "out/input.csv", "0.1", "0.1/conf.txt", "large.bin", "data"}
-        assert not names & {"out/x.json", "0.1/model.pt", "model.txt"}
-        assert (copy / "large.bin").is_symlink() and not (copy / "train.py").is_symlink()
+        for name in ("large.bin", "photos/large.bin", "deep/out/large.json"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(bytes(2 << 20))
+        (root / "empty").mkdir()
+        (root / "runs").symlink_to(other)
+        (root / "latest.txt").symlink_to(root / "train.py")
+        outputs = ["out/*.json", "lr-{lr}/model.pt", "*.txt", "deep/out", "runs/*"]
+        origin = LiveOrigin(str(root), ["train.py"], outputs)
+        folders = TrialFolders(origin, str(tmp_path / "slots"), str(root), OutputPaths(outputs))
+        copy = Path(folders.enter(0))
+        names = {str(path.relative_to(copy)) for path in copy.rglob("*") if not path.is_symlink()}
+        assert names >= {
+            "train.py",
+            "out/x.json",
+            "lr-0.1/model.pt",
+            "model.pt",
+            "small/a",
+            "empty",
+            "runs",
+            "latest.txt",
+        }
+        assert "deep/out/large.json" in names, "it is an output: trials may write over it"
+        assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_symlink()} == {"large.bin", "photos"}
+        assert folders.find_shared_writes() == [] and folders.notes == []
+        (copy / "photos/new").touch()
+        assert folders.find_shared_writes() == ["photos"]
+
+    def test_what_is_too_large_to_copy_is_noted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(live_origin, "_LARGE_BYTES", 10)
+        monkeypatch.setattr(live_origin, "_MOST_ENTRIES", 2)
+        root = tmp_path / "project"
+        (root / "out").mkdir(parents=True)
+        (root / "model.pt").write_text("more than ten")
+        for number in range(3):
+            (root / f"out/{number}").touch()
+        origin = LiveOrigin(str(root), [], ["model.pt", "out/*"])
+        origin.fill(str(tmp_path / "copy"))
+        assert len(origin.notes) == 2 and os.listdir(tmp_path / "copy") == ["out"]
 
     def test_what_has_changed_since(self, tmp_path: Path) -> None:
         root, copy = tmp_path / "project", tmp_path / "slot/project"

@@ -27,7 +27,7 @@ def laptop(project: Project) -> Project:
 @pytest.mark.parametrize(
     "words,expected",
     [
-        ("--site beluga -a def-prof -t 8-00:00:00", ["jobs of 8d never start: beluga allows 7d", "`--time 7d`"]),
+        ("--site beluga -a def-prof -t 8-00:00:00", ["jobs of 8d5m never start: beluga allows 7d", "`--time 6d23h55m`"]),
         ("--site beluga -a def-prof -G h100", ["no GPUs of type 'h100'", "v100 (16 GB), according to profile beluga (2025)"]),
         ("--site beluga -a def-prof -g 9 -G v100", ["9 v100 GPUs", "no node of beluga has more than 4"]),
         ("--site beluga", ["beluga wants an account"]),

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import zlib
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from windlass.agent.child import Trial
@@ -50,7 +51,10 @@ class Checkpoints:
         self._keep: int = said.get("keep", 2)
         self._root = self._template = ""
         self._study = config.name
+        self._own = ""
         if said.get("dir"):
+            # Ids of trials are the same in two studies with the same command: each study has a folder of its own.
+            self._own = f"{_one_name(config.name)}-{zlib.crc32(os.fsencode(paths.folder)):08x}"
             template = _expand(said["dir"], env)
             self._template = os.path.join(config.scratch_dir, template)
         else:
@@ -64,7 +68,7 @@ class Checkpoints:
         for name, value in trial.settings.items():
             path = path.replace("{" + name + "}", _one_name(value))
         path = path.replace("{study}", _one_name(self._study))
-        return path if "{trial_id}" in self._template else os.path.join(path, trial.id)
+        return path if "{trial_id}" in self._template else os.path.join(path, self._own, trial.id)
 
     def forget(self, trial: Trial) -> None:
         """Nothing of what it has written is there any more: it will begin at its beginning."""

@@ -1,25 +1,25 @@
 """Working folders made from a project that is used as it is, not frozen. Python 3.9, standard library.
 
-Code is copied, and copied again when it was edited since. What is no code (data, environments, large files) is reached
-through links. What the study keeps as outputs is neither: a trial finds no output of anybody else in its folder.
+Code is copied, and copied again when it was edited since. So are small folders and files that are no code, and whatever
+the study names as outputs: trials write there. Large ones (data, environments) are reached through links.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import re
 import stat
 from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
+from windlass.agent.output_paths import Meant, OutputPaths
+from windlass.agent.store import remove_tree
 from windlass.agent.trial_folder import Tree, copy_file
 
-_PLACEHOLDER = re.compile(r"\{[^{}]*\}|\$\w+|\$\{\w+\}")
 _OURS = ("__pycache__", ".windlass")
 _SMALL_BYTES = 1 << 20  # files that are no code are copied up to this size
 _MOST_ENTRIES = 1000  # of a folder that outputs go to
 _MOST_NEIGHBOURS = 256  # of the project, for paths that begin with ../
-_NO, _ABOVE, _YES = 0, 1, 2  # whether an output pattern means a path, or something below it
+_FEW_ENTRIES = 200  # a folder that is no code is copied up to so many, and up to the size of a small file
+_LARGE_BYTES = 256 << 20  # a file that outputs name is copied up to this size: trials may write over it
 
 
 class LiveOrigin:
@@ -30,7 +30,9 @@ class LiveOrigin:
         self._code = list(code)
         self._known: Set[str] = set(code)
         self._folders = sorted({"", *(folder for name in code for folder in _folders_above(name))})
-        self._outputs = [pattern for pattern in map(_components, outputs) if pattern]
+        self._outputs = OutputPaths(outputs)
+        self._linked: Dict[str, int] = {}  # folder that trials reach through a link → time of its last change
+        self.notes: Set[str] = set()  # what a user should know of the folders
         self._copied: Dict[str, Dict[str, Tuple[int, int]]] = {}  # copy → code file → size and time it had
         self._listed: Dict[str, Dict[str, int]] = {}  # copy → folder → time of its last change
 
@@ -104,32 +106,40 @@ class LiveOrigin:
         return True
 
     def _add(self, name: str, path: str) -> None:
+        """Bring what is no code: a copy where it is small or trials write there, a link where it is large."""
         source = os.path.join(self.root, name)
-        status = os.lstat(source)
-        meant = self._is_output(name)
-        if stat.S_ISDIR(status.st_mode) and meant != _NO:
+        meant = self._outputs.meaning(name)
+        status = os.lstat(source) if meant is Meant.NO else _stat(source)  # an output is never a link
+        if meant is Meant.ABOVE and not stat.S_ISDIR(status.st_mode):
+            meant, status = Meant.NO, os.lstat(source)
+        if stat.S_ISDIR(status.st_mode) and (meant is not Meant.NO or _is_small(source)):
             os.makedirs(path, exist_ok=True)
-            entries = os.listdir(source) if meant == _ABOVE else []
-            for entry in entries if len(entries) <= _MOST_ENTRIES else []:
+            entries = os.listdir(source)
+            if len(entries) > _MOST_ENTRIES:
+                self.notes.add(
+                    f"{name} has more than {_MOST_ENTRIES} entries: trials find it empty, as they write there"
+                )
+                entries = []
+            for entry in entries:
                 self._add(os.path.join(name, entry), os.path.join(path, entry))
-        elif meant == _YES:
-            return
-        elif stat.S_ISREG(status.st_mode) and status.st_size <= _SMALL_BYTES:
+        elif stat.S_ISREG(status.st_mode) and status.st_size <= (_SMALL_BYTES if meant is Meant.NO else _LARGE_BYTES):
             self._copy_code(name, path)
-        else:
+        elif meant is Meant.NO:
             os.symlink(source, path)
+            if stat.S_ISDIR(status.st_mode):
+                self._linked.setdefault(name, status.st_mtime_ns)
+        elif stat.S_ISREG(status.st_mode):
+            self.notes.add(
+                f"{name} is too large to be copied for each trial: as outputs name it, trials do not find it"
+            )
 
-    def _is_output(self, name: str) -> int:
-        parts = name.split(os.sep)
-        found = _NO
-        for pattern in self._outputs:
-            if len(parts) > len(pattern) or not all(map(fnmatch.fnmatchcase, parts, pattern)):
-                continue
-            if len(parts) == len(pattern):
-                return _YES
-            if pattern[len(parts) - 1] != "**":
-                found = _ABOVE
-        return found
+    def find_shared_writes(self) -> List[str]:
+        """Folders that all trials share, because they are linked, and that have changed since the first trial began."""
+        changed = []
+        for name, before in sorted(self._linked.items()):
+            if not name.startswith(".") and _stat(os.path.join(self.root, name)).st_mtime_ns != before:
+                changed.append(name)
+        return changed
 
     def _link_neighbours(self, folder: str) -> None:
         """What lies beside the project, for programs that open ../data."""
@@ -144,12 +154,31 @@ class LiveOrigin:
                 os.symlink(os.path.join(parent, name), path)
 
 
-def _components(pattern: str) -> List[str]:
-    """A pattern as folder names; nothing where it leads out of the project."""
-    if pattern.startswith(("/", "$", "~")):
-        return []
-    parts = os.path.normpath(_PLACEHOLDER.sub("*", pattern)).split(os.sep)
-    return [] if parts[0] == os.pardir else parts
+def _stat(path: str) -> os.stat_result:
+    """Of what a link leads to, where there is anything."""
+    try:
+        return os.stat(path)
+    except OSError:
+        return os.lstat(path)
+
+
+def _is_small(folder: str) -> bool:
+    """Whether a folder with all that is in it is quickly copied, for each slot."""
+    pending, count, size = [folder], 0, 0
+    while pending:
+        try:
+            entries = list(os.scandir(pending.pop()))
+        except OSError:
+            return False
+        count += len(entries)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            else:
+                size += entry.stat(follow_symlinks=False).st_size
+        if count > _FEW_ENTRIES or size > _SMALL_BYTES:
+            return False
+    return True
 
 
 def _folders_above(name: str) -> Iterator[str]:
@@ -162,3 +191,5 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+    except IsADirectoryError:  # made in the place of a link that outputs name
+        remove_tree(path)

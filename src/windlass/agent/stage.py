@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from windlass.agent.config import AgentConfig
 from windlass.agent.live_origin import LiveOrigin
+from windlass.agent.output_paths import OutputPaths
 from windlass.agent.store import NodeStore, NotReady
 from windlass.agent.trial_folder import FrozenOrigin, TrialFolders
 
@@ -45,14 +46,14 @@ def make_trial_folders(
     """
     if not config.own_folders:
         return None
-    if config.code is not None:
-        root = os.path.dirname(config.project_dir)
-        return TrialFolders(FrozenOrigin(config.project_dir), root, config.workdir)
-    root = store.make_folder(near, stays, at)
     inside = os.path.relpath(config.workdir, config.project_dir)
     outputs = [os.path.join(inside, pattern) for pattern in config.outputs if not pattern.startswith(("/", "$", "~"))]
+    if config.code is not None:
+        root = os.path.dirname(config.project_dir)
+        return TrialFolders(FrozenOrigin(config.project_dir), root, config.workdir, OutputPaths(outputs))
+    root = store.make_folder(near, stays, at)
     origin = LiveOrigin(config.project_dir, config.live.get("files") or [], outputs)
-    return TrialFolders(origin, root, config.workdir)
+    return TrialFolders(origin, root, config.workdir, OutputPaths(outputs))
 
 
 def move_variables(env: Mapping[str, str], config: AgentConfig, project: str) -> Dict[bytes, bytes]:
@@ -66,8 +67,11 @@ def move_variables(env: Mapping[str, str], config: AgentConfig, project: str) ->
     for name, value in env.items():
         if origin in value and (config.code is not None or name == "PYTHONPATH"):
             moved[name] = _move(value, origin, project, config.scratch_dir)
-    if config.code is None:
-        moved["PYTHONPATH"] = _add_package(moved.get("PYTHONPATH", env.get("PYTHONPATH", "")), project)
+    # The study may have set a PYTHONPATH of its own in the place of the one that leads to the copy.
+    python_path = moved.get("PYTHONPATH", env.get("PYTHONPATH", ""))
+    if config.code is not None:
+        python_path = _move(python_path, config.code["origin"], project, config.scratch_dir)
+    moved["PYTHONPATH"] = _add_package(python_path, project)
     return {os.fsencode(name): os.fsencode(value) for name, value in moved.items()}
 
 

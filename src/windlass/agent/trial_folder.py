@@ -17,6 +17,7 @@ import time
 from typing import Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from windlass.agent.finder import Place
+from windlass.agent.output_paths import Meant, OutputPaths
 from windlass.agent.store import copy_tree, remove_tree
 
 Signature = Tuple[int, int, int, int]  # size, times of change of content and of the file, inode
@@ -30,6 +31,7 @@ class Origin(Protocol):
     """Where working folders are copied from."""
 
     root: str  # the project
+    notes: Set[str]  # what a user should know of the copies
 
     def fill(self, target: str) -> None:
         """Make `target` a copy of the project. Raises OSError."""
@@ -39,6 +41,9 @@ class Origin(Protocol):
 
     def refresh(self, target: str, known: "Tree") -> bool:
         """Bring a copy up to date with the project. Returns whether anything was changed."""
+
+    def find_shared_writes(self) -> List[str]:
+        """Folders of the project that trials share through links, and that have changed since the first trial."""
 
 
 class Tree:
@@ -76,6 +81,7 @@ class FrozenOrigin:
 
     def __init__(self, root: str) -> None:
         self.root = root
+        self.notes: Set[str] = set()
 
     def fill(self, target: str) -> None:
         copy_tree(self.root, target)
@@ -85,6 +91,9 @@ class FrozenOrigin:
 
     def refresh(self, target: str, known: Tree) -> bool:
         return False
+
+    def find_shared_writes(self) -> List[str]:
+        return []
 
 
 class _Copy:
@@ -100,8 +109,13 @@ class _Copy:
 class TrialFolders:
     """The working folders of an agent's slots."""
 
-    def __init__(self, origin: Origin, root: str, workdir: str) -> None:
-        """`root` is a folder of the agent's own; `workdir` is where in the project commands are executed."""
+    def __init__(self, origin: Origin, root: str, workdir: str, outputs: Optional[OutputPaths] = None) -> None:
+        """`root` is a folder of the agent's own; `workdir` is where in the project commands are executed.
+
+        What `outputs` mean is never a link to a place that trials share.
+        """
+        self._outputs = outputs or OutputPaths()
+        self._unlinked: Set[str] = set()  # links of the project that were replaced by what they lead to
         self._origin = origin
         self._root = root
         self._inside = os.path.relpath(workdir, origin.root)
@@ -127,6 +141,7 @@ class TrialFolders:
             remove_tree(os.path.dirname(project))
             os.makedirs(os.path.dirname(project), mode=0o700)
             self._origin.fill(project)
+            self._replace_links(project)
             os.makedirs(self.workdir_of(slot), exist_ok=True)
             self._copies[slot] = _Copy(project)
         elif self._origin.refresh(project, copy.before):
@@ -190,6 +205,29 @@ class TrialFolders:
         os.rename(folder, aside)
         return os.path.join(aside, os.path.basename(copy.project))
 
+    def _replace_links(self, project: str) -> None:
+        """Links that outputs name become a folder, or a copy of the file: else all trials would write to one place."""
+        for name in Tree(project).files:
+            path = os.path.join(project, name)
+            if not os.path.islink(path) or self._outputs.meaning(name) is Meant.NO:
+                continue
+            is_folder, is_file = os.path.isdir(path), os.path.isfile(path)
+            if is_folder:
+                os.unlink(path)
+                os.mkdir(path)
+            elif is_file:
+                os.unlink(path)
+                shutil.copyfile(os.path.join(self._origin.root, name), path)
+                self._unlinked.add(name)
+
+    def find_shared_writes(self) -> List[str]:
+        return self._origin.find_shared_writes()
+
+    @property
+    def notes(self) -> List[str]:
+        """What a user should know of the folders that were made."""
+        return sorted(self._origin.notes)
+
     def _put_back(self, copy: _Copy) -> None:
         now, copy.now = copy.now, None
         if now is None or time.monotonic() - copy.looked > _FRESH_S:
@@ -206,7 +244,10 @@ class TrialFolders:
             path = os.path.join(copy.project, name)
             if name in now.files:
                 os.unlink(path)
-            self._origin.restore(name, path)
+            if name in self._unlinked:
+                shutil.copyfile(os.path.join(self._origin.root, name), path)
+            else:
+                self._origin.restore(name, path)
             before.files[name] = sign(os.lstat(path))
 
 

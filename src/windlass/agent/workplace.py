@@ -116,4 +116,10 @@ class Workplace:
         if self.others is not None:
             self.others.wait(self.others.ask("close"))
         self._keeper.close()
-        return self._keeper.notes
+        shared = ", ".join(self._folders.find_shared_writes())
+        if shared:
+            shared = (
+                f"{shared} changed while trials ran: all trials share it through a link; a folder that `outputs:` "
+                "names is each trial's own"
+            )
+        return [*self._keeper.notes, *self._folders.notes, *([shared] if shared else [])]

@@ -272,7 +272,9 @@ def _find_named(named: NamedPaths, workdir: str, project: str, code: set[str]) -
     links, live = [], []
     for word in named.words:
         path = os.path.normpath(os.path.join(workdir, word))
-        name = os.path.relpath(path, project)
+        if os.path.isabs(word):
+            path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        name = os.path.relpath(path, os.path.realpath(project) if os.path.isabs(word) else project)
         if name.split(os.sep)[0] in (os.pardir, os.curdir) or not os.path.exists(path):
             continue
         if os.path.isabs(word):
