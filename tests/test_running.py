@@ -188,6 +188,35 @@ def test_a_changed_command_is_another_trial_and_says_so(project: Project) -> Non
     assert len(project.json("results", "--all", "--json")) == 4
 
 
+def test_waiting_trials_of_a_former_command_are_named(project: Project) -> None:
+    """Two commands of one script have one study, unless the user names them."""
+    script(project, "print(1)")
+    first, second = ([PYTHON, "trial.py", value] for value in ("1", "2"))
+    project.run("run", "-e", "both", "--repeat", "3", "--", *first)
+    project.run("retry", "--study", "both", "--no-run", "1", "2")
+    done = project.run("run", "-e", "both", "--repeat", "2", "--", *second).stderr
+    assert "changed: 2 trials are new; the results of 1 done before are kept" in done
+    assert "warning: 2 trials of the last run were still waiting and will not be run" in done and "`-e NAME`" in done
+    again = project.run("run", "-e", "both", "--repeat", "2", "--", *second).stderr
+    assert "still waiting" not in again and "are new" not in again
+    project.run("retry", "--study", "both", "--no-run", "3")
+    back = project.run("run", "-e", "both", "--repeat", "3", "--", *first).stderr
+    assert "warning: 1 trials of the last run were still waiting" in back and "3 trials, 2 to do" in back
+
+
+def test_done_trials_under_a_changed_env_are_named(project: Project) -> None:
+    """The variables are no part of a trial's id: its result stands, and the user can have it anew."""
+    script(project, "import os; print('loss=' + os.environ['LR'])", metrics=["loss"], env={"LR": "0.1", "B": "b"})
+    project.run("run")
+    assert "differ" not in project.run("run").stderr
+    script(project, "import os; print('loss=' + os.environ['LR'])", metrics=["loss"], env={"LR": "0.2", "B": "b"})
+    done = project.run("run").stderr
+    assert "note: `env` (LR) differs from the last run; 1 done trials keep their results" in done
+    assert "`windlass retry --done`" in done
+    project.run("retry", "--done", "--yes")
+    assert [row["loss"] for row in rows(project)] == [0.2]
+
+
 def test_metrics_from_processes_and_threads(project: Project) -> None:
     script(
         project,

@@ -69,9 +69,12 @@ class Prepared:
     paths: StudyPaths
     register: Register
     added: int  # trials that are new in this folder
-    former: int  # trials of this folder that the study no longer consists of
+    former: int  # done trials of this folder that the study no longer consists of
+    dropped: int  # trials that waited, and that the study no longer consists of: nobody will run them
     recovered: tuple[str, ...]  # agents that had died
     code: Mapping[str, Any] | None = None  # the frozen code; None where trials are executed in the project itself
+    done: int = 0  # trials of the study as it is now that are not executed again
+    changed: tuple[str, ...] = ()  # what trials get and did not get in the last run; no part of what tells them apart
 
 
 def prepare_folder(
@@ -149,12 +152,19 @@ def _prepare(
     write_if_changed(paths.agent, build_agent())
     code = freeze_code(plan, paths)
     on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
-    write_if_changed(paths.plan, encode_plan({**render_plan(plan), **on_node, **more}))
+    rendered = {**render_plan(plan), **on_node, **more}
+    changed = _find_changes(paths, rendered)
+    write_if_changed(paths.plan, encode_plan(rendered))
     write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
 
+    done: Ranges = []
+    dropped: Ranges = []
+
     def change(register: Register) -> Register:
+        nonlocal done, dropped
         # Read after the register: what an agent let go of before has been journalled before that.
         done = rs.from_numbers(finished())
+        dropped = rs.subtract(rs.subtract(register.todo, current), done)
         register.count, register.current = count, current
         register.cancelled = rs.subtract(register.cancelled, done)  # it ended before its agent heard
         wanted = current if sample is None else choose_sample(current, sample)
@@ -163,8 +173,32 @@ def _prepare(
         return register
 
     register = register_file.update(change)
-    former = rs.count(rs.subtract([(0, count)], current))
-    return Prepared(paths, register, count - before.count, former, tuple(recovered), code)
+    ended, former = rs.count(rs.intersect(done, current)), rs.count(rs.subtract(done, current))
+    added = count - before.count
+    return Prepared(paths, register, added, former, rs.count(dropped), tuple(recovered), code, ended, changed)
+
+
+def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings that results may depend on, that trial ids do not, and that differ from those of the last run."""
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            before = json.load(file)
+        old, new = before["env"], rendered["env"]
+        variables = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+        changed = [f"`env` ({', '.join(variables)})"] if variables else []
+        old, new = before.get("environment"), rendered["environment"]
+        # By the keys that both have: another version of Windlass may write others.
+        if bool(old) != bool(new) or (old and any(old[name] != new[name] for name in {*old} & {*new})):
+            changed.append("`environment`")
+        if _data_keys(before) != _data_keys(rendered):
+            changed.append("`data`")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()  # There is no earlier run, or its plan cannot be read.
+    return tuple(changed)
+
+
+def _data_keys(rendered: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(entry["as"], entry["key"]) for entry in rendered.get("data") or ()]
 
 
 def choose_sample(current: Ranges, count: int) -> Ranges:

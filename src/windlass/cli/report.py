@@ -46,19 +46,34 @@ class StreamReporter:
             said.append(f"{held} taken by other agents")
         said.append(f"{plan.slots} at a time")
         self.say(", ".join(said))
-        if prepared.added and prepared.former:
-            self.say(
-                f"the command or its settings have changed: {prepared.added} trials are new, "
-                f"{prepared.former} of the former kind are kept (`windlass results --all`)"
-            )
-        elif prepared.added and prepared.added < total:
-            self.say(f"{prepared.added} trials are new since the last run")
+        self._say_changes(prepared, total)
         self.say_code(prepared.code)
         cancelled = rs.count(rs.intersect(prepared.register.cancelled, prepared.register.current))
         if cancelled:
             self.say(f"{cancelled} cancelled trials are left out; `windlass retry --cancelled` brings them back")
         if prepared.recovered:
             self.say(f"took back the trials of {len(prepared.recovered)} agent(s) that had died")
+
+    def _say_changes(self, prepared: Prepared, total: int) -> None:
+        """What is different from the last run: trials that are new or no longer wanted, and settings of done ones."""
+        added, former = prepared.added, prepared.former
+        if added and (former or prepared.dropped):
+            kept = f"; the results of {former} done before are kept (`windlass results --all`)" if former else ""
+            self.say(f"the command or its settings have changed: {added} trials are new{kept}")
+        elif added and added < total:
+            self.say(f"{added} trials are new since the last run")
+        if prepared.dropped:
+            self.say(
+                f"warning: {prepared.dropped} trials of the last run were still waiting and will not be run, because "
+                "the study no longer has them; to run them too, run the former command with a name of its own "
+                "(`-e NAME`)"
+            )
+        if prepared.changed and prepared.done:
+            verb = "differs" if len(prepared.changed) == 1 else "differ"
+            self.say(
+                f"note: {' and '.join(prepared.changed)} {verb} from the last run; {prepared.done} done trials keep "
+                "their results and are not run again (`windlass retry --done` runs them again)"
+            )
 
     def say_code(self, code: Mapping[str, Any] | None) -> None:
         """Which frozen code trials are going to use. Live code is recorded by each agent when it begins."""
