@@ -10,6 +10,7 @@ import click
 
 from windlass.claims import ranges as rs
 from windlass.claims.register import Register
+from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.attempts import read_attempts, started_from
 from windlass.collect.byhand import render_by_hand
@@ -58,7 +59,8 @@ def _study_story(paths: StudyPaths) -> dict[str, Any]:
     ended = [agent.record for agent in view.agents if not agent.alive]
     lines += [f"agent {agent.id} on {agent.host}: {agent.reason or 'ended without a word'}" for agent in ended[-5:]]
     lines += [f"note: {note.text}" for note in [note for note in view.notes if not note.routine][-5:]]
-    return {"study": view.name, "reason": reason, "lines": lines}
+    lines = [name_study(line, paths) for line in lines]
+    return {"study": view.name, "reason": name_study(reason, paths), "lines": lines}
 
 
 def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, Any]:
@@ -69,14 +71,14 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     view = look(paths)
     alive = {agent.record.id: bool(agent.alive) for agent in view.agents}
     stories = read_attempts(paths, number)
-    verdict = _verdict(register, number, view, _is_done(paths, number))
+    verdict = name_study(_verdict(register, number, view, _is_done(paths, number)), paths)
     rung = f"  rung {trial['rung']!r}" if "rung" in trial else ""
     lines = [f"trial {number}  {trial['id']}{rung}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
     by_hand = render_by_hand(paths, number, started_from(stories))
     lines += ["  to execute it by hand:", *("    " + line for line in by_hand)]
     stages = [name for name, _ in trial["stages"]]
     lines += ["  " + line for line in render_attempts(stories, stages, alive)]
-    lines += [f"  note: {note.text}" for note in view.notes if note.number == number]
+    lines += [f"  note: {name_study(note.text, paths)}" for note in view.notes if note.number == number]
     lines.append(f"  {verdict}")
     if view.jobs is not None and rs.contains(register.todo, number) and not any(alive.values()):
         lines += [f"    {line}" for line in render_wait(view.jobs)]
@@ -139,7 +141,7 @@ def _verdict(register: Register, number: int, view: StudyView, done: bool) -> st
     if done:
         return "it is done"
     if rs.contains(register.cancelled, number):
-        return "it was cancelled: `windlass retry` brings it back"
+        return f"it was cancelled: `windlass retry {number}` brings it back"
     if not rs.contains(register.current, number):
         return "the study no longer has this setting"
     return f"it did not end well and is not tried again by itself: `windlass retry {number}`"

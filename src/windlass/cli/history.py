@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.locate import list_studies, study_roots
 from windlass.collect.look import look
@@ -38,6 +39,6 @@ def command(study: str | None, every: bool, folder: str | None, as_json: bool) -
         if as_json:
             said.append(history_to_json(view))
         else:
-            print(render_history(view, terminal_width(sys.stdout)), end="")
+            print(name_study(render_history(view, terminal_width(sys.stdout)), paths), end="")
     if as_json:
         print(json.dumps(said if every else said[0], indent=2))

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from windlass.claims.register import RegisterFile
+from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.index import StudyIndex
 from windlass.collect.joblog import write_joblog
@@ -82,7 +83,8 @@ def _show_job(paths: StudyPaths, job: str) -> None:
             text = file.read()
     except OSError:
         raise input_error(f"there is no {path}", "windlass status shows the study's jobs") from None
-    print(text.rstrip() or f"{path} is empty: the agent had nothing to say; its trials' output is in `windlass logs`")
+    empty = f"{path} is empty: the agent had nothing to say; its trials' output is in `windlass logs`"
+    print(text.rstrip() or name_study(empty, paths))
 
 
 def _record(paths: StudyPaths, number: int) -> TrialRecord | None:

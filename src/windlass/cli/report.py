@@ -12,9 +12,11 @@ from typing import Any
 
 from windlass.bundle.folder import Prepared
 from windlass.claims import ranges as rs
+from windlass.cli.hints import name_study
 from windlass.collect.follow import Follower
 from windlass.journal.code import render_code
 from windlass.model import Plan
+from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.view.progress import Progress, RateMeter, render_line, render_plain
 
@@ -26,7 +28,8 @@ _PLAIN_S = 60.0
 class StreamReporter:
     """Writes to standard error, so that standard output stays the result's."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, folder: str = "") -> None:
+        self._folder = folder  # of the study; commands that are printed name it where they have to
         self._quiet = quiet
         self._live = not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._color = self._live and "NO_COLOR" not in os.environ
@@ -120,7 +123,7 @@ class StreamReporter:
         if self._quiet:
             return
         self.close()
-        print(text, file=sys.stderr, flush=True)
+        print(name_study(text, StudyPaths(self._folder)) if self._folder else text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Leave the live line standing and go on below it."""

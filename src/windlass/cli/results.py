@@ -9,6 +9,7 @@ import click
 
 from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
+from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option
 from windlass.collect.choose import choose_trials, parse_states, parse_where
 from windlass.collect.facts import PlannedFacts, read_facts
@@ -99,7 +100,7 @@ def command(
         with_code = kind != "table" or failed
         rows = result_rows(paths, index, included, metric, facts.seed_name, usage, with_code, failed)
     if failed and kind == "table" and output is None:
-        print("\n".join(_failures(paths, index, included)) or "no trial has failed")
+        print(name_study("\n".join(_failures(paths, index, included)), paths) or "no trial has failed")
     elif best and kind == "table" and output is None and limit == 1:
         print(render_card(next(iter(rows), {})))
     else:

@@ -67,7 +67,7 @@ def command(
     chosen = _chosen(trials, states, paths, register)
     if State.DONE in states:
         confirm(f"run {rs.count(chosen)} trials again, among them finished ones?", yes)
-    reporter = StreamReporter(quiet or as_json)
+    reporter = StreamReporter(quiet or as_json, paths.folder)
     code = refresh_code(paths) if chosen else None
     put_back = retry_trials(paths, chosen)
     if not quiet and not as_json:

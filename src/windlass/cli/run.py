@@ -12,6 +12,7 @@ import click
 from windlass.bundle.environment import prepare_environment
 from windlass.bundle.folder import Prepared, remember_place
 from windlass.check.record import passed_at
+from windlass.cli.hints import name_study
 from windlass.cli.known_warnings import KnownWarnings
 from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
 from windlass.cli.report import StreamReporter
@@ -164,7 +165,7 @@ class _RunReporter(StreamReporter):
     """Shows a run, what it will cost, and lets its study be found again wherever it was put."""
 
     def __init__(self, quiet: bool, folder: str) -> None:
-        super().__init__(quiet)
+        super().__init__(quiet, folder)
         self.warnings = KnownWarnings(folder, self.say)
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None:
@@ -198,4 +199,4 @@ def show_outcome(outcome: Outcome, as_json: bool, quiet: bool) -> None:
     if as_json:
         print(json.dumps({**view_to_json(view), "exit_code": outcome.exit_code}, indent=2))
     elif not quiet:
-        click.echo(render_end(view), err=True)
+        click.echo(name_study(render_end(view), outcome.paths), err=True)

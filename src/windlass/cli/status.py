@@ -7,6 +7,7 @@ import os
 
 import click
 
+from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.jobs import find_job, parse_job
 from windlass.collect.locate import study_roots
@@ -29,7 +30,7 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
     """
     paths, job = find_study_or_job(study, folder)
     view = look(paths)
-    print(json.dumps(view_to_json(view), indent=2) if as_json else render_status(view, job))
+    print(json.dumps(view_to_json(view), indent=2) if as_json else name_study(render_status(view, job), paths))
 
 
 def find_study_or_job(name: str | None, folder: str | None) -> tuple[StudyPaths, Job | None]:

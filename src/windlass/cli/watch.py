@@ -8,6 +8,7 @@ import time
 
 import click
 
+from windlass.cli.hints import name_study
 from windlass.cli.options import folder_option, json_option
 from windlass.cli.status import Job, find_study_or_job
 from windlass.collect.jobs import parse_job
@@ -90,7 +91,8 @@ def _look(paths: StudyPaths | None, job: Job | None, foreign: str, deep: bool, a
     print(render_watch(view, job, now, terminal_width(sys.stdout)), end="", flush=True)
     if not pairs:
         open_trials = view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]
-        print(f"  {render_nobody(view.jobs) if open_trials else 'nothing is left to do'}")
+        nobody = name_study(render_nobody(view.jobs), paths)
+        print(f"  {nobody if open_trials else 'nothing is left to do'}")
     for name, text in texts.items():
         print(f"\njob {name}\n{text}", end="", flush=True)
     return bool(pairs)

@@ -1,0 +1,60 @@
+"""Commands in what is printed of a study, completed so that they mean that study when they are copied."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+
+from windlass.collect.locate import list_studies, study_roots
+from windlass.paths import StudyPaths
+from windlass.spec.load import find_study_file
+
+_COMMAND = re.compile(r"`(windlass (\w+)[^`\n]*)`")
+_AS_OPTION = ("cancel", "explain", "logs", "outputs", "retry", "ticket")
+_AS_ARGUMENT = ("diff", "history", "results", "status", "watch")
+_WITH_FILE = ("check", "plan", "run")
+
+
+def name_study(text: str, paths: StudyPaths) -> str:
+    """The text with the study in each command of ours between backquotes, where the command would mean another one."""
+    if "`windlass " not in text:
+        return text
+    study, file = _shortest_name(paths), _study_file(paths)
+
+    def complete(match: re.Match[str]) -> str:
+        line, verb = match[1], match[2]
+        if verb in _AS_OPTION and study and " --study" not in line:
+            line += f" --study {shlex.quote(study)}"
+        elif verb in _AS_ARGUMENT and study and not line.endswith("history --all"):
+            line += f" {shlex.quote(study)}"
+        elif verb in _WITH_FILE and file:
+            line += f" {shlex.quote(file)}"
+        return f"`{line}`"
+
+    return _COMMAND.sub(complete, text)
+
+
+def _shortest_name(paths: StudyPaths) -> str:
+    """What stands for the study on a command line here; "" where it is the only one."""
+    roots = study_roots(None, os.getcwd(), os.environ.get("SCRATCH"))
+    folder, name = os.path.realpath(paths.folder), os.path.basename(paths.folder)
+    studies = [os.path.realpath(path) for path in list_studies(roots)]
+    if studies == [folder]:
+        return ""
+    of_that_name = [path for path in studies if os.path.basename(path) == name]
+    return name if of_that_name == [folder] else paths.folder
+
+
+def _study_file(paths: StudyPaths) -> str:
+    """The file that the study was made from; "" where none is known, or a command without a file means it too."""
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            source = str(json.load(file).get("source") or "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+    usual = find_study_file(os.getcwd())
+    if not os.path.isfile(source) or (usual is not None and os.path.realpath(usual) == os.path.realpath(source)):
+        return ""
+    return os.path.relpath(source) if source.startswith(os.getcwd() + os.sep) else source
