@@ -74,7 +74,7 @@ def test_the_end_of_a_run_says_what_to_look_at(project: Project) -> None:
     done = project.run("run", "--on", "local", "--", "true").stderr
     assert done.endswith("done 1 of 1\n  `windlass results` shows what came out\n")
     failed = project.run("run", "--on", "local", "--", "false", code=1).stderr
-    assert "`windlass logs --failed` shows" in failed and "windlass results" not in failed
+    assert "`windlass logs --failed --study false` shows" in failed and "windlass results" not in failed
 
 
 def test_a_warning_is_shown_once_a_study(project: Project) -> None:
