@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import List
+from typing import List, Optional
 
 STUDIES = ".windlass"  # in a project's root: where its studies' folders are, unless there is a scratch
 ELSEWHERE = "elsewhere"  # in there: a list of other places that this project's studies were put
 YAML_ENDINGS = (".yaml", ".yml", ".json")  # of study files
 TASK_ENDINGS = (".txt", ".sh", ".tasks")  # of files with one command a line
+FILE_NAMES = (
+    "study.yaml",
+    "study.yml",
+    "sweep.yaml",
+    "sweeper.yml",
+    "experiment_configurations.txt",
+    "experiment_configuration.txt",
+)
+SUBFOLDER = "hpc_files"  # a study file may be in it; its commands are written for the folder above it
 # Variables of a job that commands may name as a shell would, because only the node knows what they are.
 NODE_VARIABLES = ("SLURM_TMPDIR", "path_to_local_node_storage")
 SHELLS = ("sh", "bash", "zsh", "dash", "ksh")  # they replace variables themselves
@@ -99,3 +108,13 @@ class StudyPaths:
 
     def outputs_of(self, trial_id: str) -> str:
         return os.path.join(self.outputs, trial_id)
+
+
+def find_study_file(folder: str) -> Optional[str]:
+    """The study file of a folder, by its usual names, also in `hpc_files`; None if there is none."""
+    for parent in (folder, os.path.join(folder, SUBFOLDER)):
+        for name in FILE_NAMES:
+            path = os.path.join(parent, name)
+            if os.path.isfile(path):
+                return path
+    return None

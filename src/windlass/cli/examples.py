@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windlass.errors import input_error
-from windlass.spec.load import find_study_file
+from windlass.paths import find_study_file
 
 ALIASES = {"simple": "quickstart", "array": "task-file"}
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

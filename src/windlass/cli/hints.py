@@ -8,8 +8,7 @@ import re
 import shlex
 
 from windlass.collect.locate import list_studies, study_roots
-from windlass.paths import StudyPaths
-from windlass.spec.load import find_study_file
+from windlass.paths import StudyPaths, find_study_file
 
 _COMMAND = re.compile(r"`(windlass (\w+)[^`\n]*)`")
 _AS_OPTION = ("cancel", "explain", "logs", "outputs", "retry", "ticket")

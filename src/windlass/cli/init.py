@@ -14,11 +14,10 @@ from windlass.cli.options import confirm, json_option, yes_option
 from windlass.errors import input_error
 from windlass.ids import slug
 from windlass.launch._shell import fetch_text
-from windlass.paths import find_project
+from windlass.paths import find_project, find_study_file
 from windlass.search.template import placeholder_names
 from windlass.search.trials import iterate_trials
 from windlass.site.discover import find_scratch
-from windlass.spec import find_study_file
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import parse_document
 from windlass.spec.from_help import parse_help, render_study

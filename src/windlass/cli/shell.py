@@ -17,12 +17,11 @@ from windlass.collect.recorded import read_recording
 from windlass.errors import InputError, SchedulerError, input_error
 from windlass.launch.interactive import SHELL_NAME, render_salloc, with_idle_warning
 from windlass.launch.recording import write_recorder
-from windlass.paths import STUDIES, find_project
+from windlass.paths import STUDIES, find_project, find_study_file
 from windlass.plan.refuse import find_interactive_problems, make_interactive
 from windlass.slurm.ask import ask
 from windlass.slurm.rows import QUEUE_ENV, parse_queue, queue_words
 from windlass.slurm.states import ENDED
-from windlass.spec import find_study_file
 from windlass.spec.units import parse_duration_s
 from windlass.view.progress import render_duration
 from windlass.view.recorded import render_draft

@@ -7,7 +7,7 @@ import os
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Metric, Space, Study
-from windlass.paths import TASK_ENDINGS, YAML_ENDINGS, find_project
+from windlass.paths import FILE_NAMES, SUBFOLDER, TASK_ENDINGS, YAML_ENDINGS, find_project, find_study_file
 from windlass.search.template import placeholder_names
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
@@ -18,29 +18,10 @@ from windlass.spec.structure import nearest_word
 from windlass.spec.tasks import parse_tasks
 from windlass.spec.words import mentions_variable
 
-FILE_NAMES = (
-    "study.yaml",
-    "study.yml",
-    "sweep.yaml",
-    "sweeper.yml",
-    "experiment_configurations.txt",
-    "experiment_configuration.txt",
-)
-SUBFOLDER = "hpc_files"  # its commands are written for the folder above it
 # A file with one of these names says nothing about the study; its folder does.
 _COMMON_STEMS = frozenset(name.rsplit(".", 1)[0] for name in FILE_NAMES)
 
 NO_OVERRIDES = Overrides()
-
-
-def find_study_file(folder: str) -> str | None:
-    """The study file of a folder, by its usual names, also in `hpc_files`; None if there is none."""
-    for parent in (folder, os.path.join(folder, SUBFOLDER)):
-        for name in FILE_NAMES:
-            path = os.path.join(parent, name)
-            if os.path.isfile(path):
-                return path
-    return None
 
 
 def load_study(path: str, overrides: Overrides = NO_OVERRIDES) -> Study:
