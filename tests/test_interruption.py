@@ -109,7 +109,8 @@ def test_told_that_the_end_is_near_and_resumed(project: Project) -> None:
     assert project.counts() == {"done": 2}
     for row in rows(project):
         text = project.run("logs", str(row["id"])).stdout
-        assert text.splitlines() == [f"from {reached[str(row['id'])]}", "done at 60"]
+        count = reached[str(row["id"])]
+        assert text.splitlines() == ["from 0", f"told at {count} True", f"from {count}", "done at 60"]
         assert row["attempts"] == 2
     assert {tuple(names) for names in checkpoints(project).values()} == {("0060.state",)}, "keep: 1"
 
@@ -128,7 +129,8 @@ def test_stopped_and_resumed(project: Project, signals: list[signal.Signals]) ->
     project.run("run", "--on", "local")
     assert project.counts() == {"done": 2}
     assert all(row["attempts"] == 2 for row in rows(project))
-    assert "from 0" not in project.run("logs", "0").stdout
+    first, *_, resumed, last = project.run("logs", "0").stdout.splitlines()
+    assert (first, last) == ("from 0", "done at 60") and resumed.startswith("from ") and resumed != "from 0"
 
 
 def test_a_trial_that_ends_well_after_the_word_is_done(project: Project) -> None:
@@ -253,7 +255,7 @@ def test_a_checkpoint_cut_short(project: Project) -> None:
         (folder / names[-1]).write_bytes(b"")
     project.run("run", "--on", "local")
     for row in rows(project):
-        assert project.run("logs", str(row["id"])).stdout.startswith(f"from {expected[str(row['id'])]}\n")
+        assert project.run("logs", str(row["id"])).stdout.endswith(f"\nfrom {expected[str(row['id'])]}\ndone at 60\n")
     assert "is empty; the one before it is used" in project.run("explain", "0").stdout
     journals = "".join(path.read_text() for path in (project.study_folder() / "journal").glob("*.jsonl"))
     assert journals.count("is empty; the one before it is used") == 4, "once for the study, once with the attempt"
@@ -302,3 +304,81 @@ def test_a_shell_is_a_shell(project: Project) -> None:
     project.write("study.yaml", json.dumps(keys))
     project.run("run", "--on", "local")
     assert project.run("logs", "0").stdout == "2\n2\n"
+
+
+# Reports what its session has in the file; asks for another session until there is none.
+SESSIONS = """
+import os, sys, windlass
+place = os.path.join(os.environ["PLACE"], os.environ["WINDLASS_TRIAL_NUMBER"])
+done = int(open(place).read()) if os.path.exists(place) else 0
+sessions = [[.1, .9, .5], [.4, .3, .4]]
+for step, value in enumerate(sessions[done]):
+    windlass.log(step=10 * done + step, acc=value)
+print("session", done, flush=True)
+open(place, "w").write(str(done + 1))
+if "--save" in sys.argv:
+    open(os.path.join(sys.argv[sys.argv.index("--save") + 1], f"{done}.state"), "w").write("x")
+sys.exit(42 if done + 1 < len(sessions) else 0)
+"""
+
+
+@pytest.mark.parametrize("checkpoint", [{}, {"checkpoint": {"write": "--save {checkpoint_dir}", "resume": "--from x"}}])
+def test_metrics_and_lines_of_all_sessions_are_the_trials(project: Project, checkpoint: dict[str, Any]) -> None:
+    project.write("train.py", SESSIONS)
+    project.write("place/none", "")
+    keys: dict[str, Any] = {
+        "command": f"{PYTHON} train.py {{n}}",
+        "parameters": {"n": [1]},
+        "metric": "acc",
+        **checkpoint,
+    }
+    keys["env"] = {"PLACE": str(project.folder / "place")}
+    project.write("study.yaml", json.dumps(keys))
+    project.run("run", "study.yaml")
+    (trial,) = project.json("results", "--json")
+    assert [trial[f"acc{stat}"] for stat in ("", ".min", ".max")] == [0.4, 0.1, 0.9], trial
+    shown = project.run("logs", "0")
+    assert shown.stdout == "session 0\nsession 1\n" and shown.stderr.count("== attempt ") == 2
+    assert project.run("logs", "0", "-n", "1").stdout == "session 1\n"
+    (told,) = project.json("logs", "0", "--json")
+    assert told["stdout"] == shown.stdout and told["attempts"] == 2
+    assert not list(folder_of(project).glob("checkpoints/*/.windlass-turns.json"))
+    if not checkpoint:
+        assert not list(folder_of(project).glob("checkpoints/*"))
+
+
+def test_a_retry_of_what_was_done_begins_at_the_beginning(project: Project) -> None:
+    """With --fresh also what failed. Checkpoints are moved aside, not deleted."""
+    code = """
+import os, sys
+folder, end = sys.argv[1], END
+begin = int(open(sys.argv[3]).read()) if "--load" in sys.argv else 0
+for step in range(begin + 1, 4):
+    open(os.path.join(folder, f"step-{step}.json"), "w").write(str(step))
+    print(f"step={step} loss={step * FACTOR}", flush=True)
+print("began at", begin, flush=True)
+sys.exit(end)
+"""
+    checkpoint = {"resume": "--load {checkpoint}", "pattern": "step-*.json", "keep": 5}
+    keys = {"command": f"{PYTHON} train.py {{checkpoint_dir}}", "checkpoint": checkpoint, "metrics": ["loss"]}
+    project.write("train.py", code.replace("END", "0").replace("FACTOR", "1"))
+    project.write("study.yaml", json.dumps(keys))
+    project.run("run", "study.yaml")
+
+    project.write("train.py", code.replace("END", "1").replace("FACTOR", "10"))
+    told = project.run("retry", "0", code=None).stderr
+    (aside,) = folder_of(project).glob("checkpoints/*.before-*")
+    assert str(aside) in told and len(list(aside.glob("step-*.json"))) == 3
+    (trial,) = project.json("results", "--json")
+    assert [trial[f"loss{stat}"] for stat in ("", ".min", ".max")] == [30, 10, 30], trial
+    assert project.run("logs", "0").stdout.splitlines()[-1] == "began at 0"
+
+    project.write("train.py", code.replace("END", "0").replace("FACTOR", "100"))
+    project.run("retry", "0", "--fresh")
+    (trial,) = project.json("results", "--json")
+    assert [trial[f"loss{stat}"] for stat in ("", ".min", ".max")] == [300, 100, 300], trial
+    shown = project.run("logs", "0")
+    assert shown.stdout.splitlines()[-1] == "began at 0" and "2 attempts before" in shown.stderr
+    assert project.run("logs", "0", "--all").stdout.count("began at 0") == 3
+    project.run("clean", "--checkpoints", "--yes")
+    assert not list(folder_of(project).glob("checkpoints/*"))

@@ -526,3 +526,33 @@ def leave_folder(local: Path, paths: StudyPaths, agent: str, slot: int, written:
     project = Path(folders.project_of(slot))
     touch(project, *written)
     return project
+
+
+def test_files_from_before_a_retry_are_not_the_trials_outputs(project: Project) -> None:
+    """Those of an earlier session of the same execution are."""
+    code = (
+        "import os, sys\n"
+        "session = len(os.listdir(sys.argv[1]))\n"
+        "open(os.path.join(sys.argv[1], str(session)), 'w').close()\n"
+        "open(f'acc_VERSION_{session}.json', 'w').write('VERSION')\n"
+        "open(f'other_VERSION.txt', 'w').write('VERSION')\n"
+        "sys.exit([42, END][session % 2])\n"
+    )
+    project.write("sessions/.none", "")
+    os.remove(project.folder / "sessions/.none")
+    project.write("train.py", code.replace("VERSION", "v1").replace("END", "1"))
+    command = [sys.executable, "train.py", str(project.folder / "sessions"), "{n}"]
+    project.write("study.yaml", json.dumps({"command": command, "parameters": {"n": [1]}, "outputs": ["acc_*.json"]}))
+    project.run("run", "study.yaml", code=None)
+
+    def names(*words: str) -> list[str]:
+        return sorted(file["path"].rpartition("/")[2] for file in project.json("outputs", *words, "--json"))
+
+    assert names("0") == ["acc_v1_0.json", "acc_v1_1.json"] and names("left-behind") == ["other_v1.txt"]
+    project.write("train.py", code.replace("VERSION", "v2").replace("END", "0"))
+    project.run("retry")
+    assert names("0") == ["acc_v2_2.json", "acc_v2_3.json"] and names("left-behind") == ["other_v2.txt"]
+    told = project.run("outputs", "--to", "here").stderr
+    assert "3 files" in told and "--all" in told
+    assert not list((project.folder / "here").rglob("*v1*"))
+    assert names("0", "--all") == ["acc_v1_0.json", "acc_v1_1.json", "acc_v2_2.json", "acc_v2_3.json"]

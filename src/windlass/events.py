@@ -15,7 +15,8 @@ start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slo
 ready   {e,t,in_s}             the agent may begin trials; `in_s` maps the steps of its stage-in (code, data,
                                environment), in order, to seconds
 end     {e,t,i,n,cause,code,sig,start,dur,stage,stage_s,out_s,out,rss_mb,cpu_s,step,m,from,use,note}
-                               it ended; `m` maps a metric to [last, min, max, count], `from` is the checkpoint it
+                               it ended; `m` maps a metric to [last, min, max, count], with those of
+                               the sessions that it went on from, `from` is the checkpoint it
                                went on from, `stage_s` has the seconds of each stage where there are several, `out_s`
                                those of copying its outputs; absent keys are unknown. `use` is what it used, where it
                                was looked at:

@@ -9,8 +9,9 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from windlass.agent.child import Trial
 from windlass.agent.config import AgentConfig
@@ -26,6 +27,7 @@ USUAL = tuple(
         "eqx", "orbax", "state", "checkpoint", "zip",
     )
 )  # fmt: skip
+ASIDE = ".before-"  # behind the name of a folder of checkpoints that is not used any more, and before a date
 _TURNS = ".windlass-turns.json"
 _NO_TURNS: Dict[str, Any] = {"mark": None, "step": None, "idle": 0}
 _VALIDATE_S = 300.0
@@ -59,6 +61,7 @@ class Checkpoints:
             self._template = os.path.join(config.scratch_dir, template)
         else:
             self._root = paths.checkpoints + os.sep
+        self._begun = frozenset() if self.configured else _names_in(paths.checkpoints)  # trials with a file of turns
 
     def folder_of(self, trial: Trial) -> str:
         """A folder that no other trial has. Nothing is made."""
@@ -135,14 +138,14 @@ class Checkpoints:
         return self._done is not None
 
     def prune(self, trial: Trial) -> None:
-        """The work is done: of its checkpoints only the newest few stay."""
-        folder = self.folder_of(trial)
-        for path in self._candidates(folder)[self._keep :] if self._keep > 0 else ():
+        """The work is done: of its checkpoints only the newest few stay, and nothing of what sessions took down."""
+        self._end_series(trial)
+        keep = self._keep if self.configured else 0
+        for path in self._candidates(self.folder_of(trial))[keep:] if keep > 0 else ():
             if os.path.isdir(path) and not os.path.islink(path):
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 _remove(path)
-        _remove(os.path.join(folder, _TURNS))
 
     # -- words
 
@@ -182,29 +185,75 @@ class Checkpoints:
     def progress(self, trial: Trial, step: Optional[float]) -> int:
         """Take down what a turn has brought. Returns how many turns in a row have brought nothing."""
         mark = self.mark(trial)
-        path = os.path.join(self.folder_of(trial), _TURNS)
-        before = _read_turns(path) or trial.turns or _NO_TURNS
+        before = self._read(trial)
         higher = step is not None and (before["step"] is None or step > before["step"])
         moved = higher or (mark is not None and mark != before["mark"])
         best = step if higher else before["step"]
         idle: int = 0 if moved else before["idle"] + 1
         trial.turns = {**before, "mark": mark, "step": best, "idle": idle}
-        _write_turns(path, trial.turns)
+        _write_turns(self._turns_path(trial), trial.turns)
         return idle
 
-    def spent_s(self, trial: Trial) -> float:
-        """How long the turns took that led to its newest checkpoint, as far as they were taken down."""
-        turns = _read_turns(os.path.join(self.folder_of(trial), _TURNS)) or trial.turns or _NO_TURNS
-        spent_s = turns.get("spent_s")
-        return float(spent_s) if isinstance(spent_s, (int, float)) else 0.0
+    def earlier(self, trial: Trial, checkpoint: str) -> Dict[str, Any]:
+        """What is known of the sessions that an attempt goes on from: `spent_s`, and `m`, their metrics.
 
-    def spend(self, trial: Trial, spent_s: float) -> None:
-        """Take down how long all of its turns took up to now, where there is anything to go on from."""
-        if not self._candidates(self.folder_of(trial)):
+        An attempt goes on where it has a checkpoint, and where a session before it has asked for another one.
+        """
+        if not self.configured and trial.turns is None and trial.id not in self._begun:
+            return {}  # nearly all: no file is looked for
+        trial.turns = self._read(trial)
+        return trial.turns if checkpoint or trial.turns.get("asked") else {}
+
+    def carry(self, trial: Trial, asked: bool, spent_s: float, metrics: Mapping[str, Any]) -> None:
+        """Take down for the next session how long all sessions took up to now, and their metrics."""
+        if not (self.configured or asked or trial.turns):
             return
-        path = os.path.join(self.folder_of(trial), _TURNS)
-        trial.turns = {**(_read_turns(path) or trial.turns or _NO_TURNS), "spent_s": round(spent_s, 3)}
-        _write_turns(path, trial.turns)
+        turns = self._read(trial)
+        asked = asked or bool(turns.get("asked"))
+        if asked or self._candidates(self.folder_of(trial)):
+            trial.turns = {**turns, "asked": asked, "spent_s": round(spent_s, 3), "m": dict(metrics)}
+            if asked:
+                os.makedirs(self.folder_of(trial), exist_ok=True)
+            _write_turns(self._turns_path(trial), trial.turns)
+
+    def _end_series(self, trial: Trial) -> None:
+        """The trial is done: what its sessions took down for each other is removed."""
+        trial.turns = None
+        _remove(self._turns_path(trial))
+        if not self.configured:
+            try:
+                os.rmdir(self.folder_of(trial))  # which was made for that file alone, unless the trial wrote there
+            except OSError:
+                pass
+
+    def put_back(self, trial: Trial, afresh: bool) -> str:
+        """The user has put the trial back. Returns where its checkpoints are now, if they were moved. Raises OSError.
+
+        `afresh`, the next attempt begins at the beginning. Else it goes on from a checkpoint, if there is one, and
+        sessions without progress are counted anew.
+        """
+        folder = self.folder_of(trial)
+        if not self.configured:
+            self._end_series(trial)
+        elif not afresh:
+            turns = _read_turns(self._turns_path(trial))
+            if turns is not None and turns["idle"]:
+                _write_turns(self._turns_path(trial), {**turns, "idle": 0})
+        if not afresh or set(_names_in(folder)) <= {_TURNS}:
+            if afresh:
+                _remove(self._turns_path(trial))
+            return ""
+        aside = folder + ASIDE + time.strftime("%Y%m%d-%H%M%S")
+        while os.path.lexists(aside):
+            aside += "x"
+        os.rename(folder, aside)
+        return aside
+
+    def _turns_path(self, trial: Trial) -> str:
+        return os.path.join(self.folder_of(trial), _TURNS)
+
+    def _read(self, trial: Trial) -> Dict[str, Any]:
+        return _read_turns(self._turns_path(trial)) or trial.turns or _NO_TURNS
 
     def mark(self, trial: Trial) -> Mark:
         """What tells the newest whole checkpoint from any other."""
@@ -260,6 +309,13 @@ def _write_turns(path: str, turns: Dict[str, Any]) -> None:
         os.replace(path + "~", path)
     except OSError:
         pass
+
+
+def _names_in(folder: str) -> FrozenSet[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
 
 
 def _remove(path: str) -> None:

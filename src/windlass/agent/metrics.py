@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from windlass.events import finite_number, wire_number
+from windlass.events import finite_number, unwire_number, wire_number
 from windlass.journal.write import AppendFile
 
 _NUMBER = rb"([-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?))\b"
@@ -19,10 +19,14 @@ _STEP = re.compile(
 
 
 class MetricBook:
-    """Last, least, greatest and count of each metric of one attempt; grows with the number of names only."""
+    """Last, least, greatest and count of each metric of one attempt; grows with the number of names only.
 
-    def __init__(self) -> None:
+    `before` has the same of the sessions that the attempt went on from, as a journal carries it.
+    """
+
+    def __init__(self, before: Optional[Mapping[str, Any]] = None) -> None:
         self.values: Dict[str, List[float]] = {}
+        self._before = _unwired(before or {})
         self.step: Optional[float] = None
         self.logged = False  # windlass.log was used: then output is not searched for the same names
 
@@ -39,11 +43,34 @@ class MetricBook:
         if value > entry[2] or math.isnan(entry[2]):
             entry[2] = value
 
+    def __bool__(self) -> bool:
+        return bool(self.values or self._before)
+
     def to_json(self) -> Dict[str, Any]:
-        return {
-            name: [wire_number(entry[0]), wire_number(entry[1]), wire_number(entry[2]), int(entry[3])]
-            for name, entry in self.values.items()
-        }
+        """The metrics of all sessions up to now, as journals carry them."""
+        whole = {**self._before, **self.values}
+        for name in self._before:
+            if name in self.values:
+                whole[name] = _joined(self._before[name], self.values[name])
+        return {name: [*map(wire_number, entry[:3]), int(entry[3])] for name, entry in whole.items()}
+
+
+def _joined(before: List[float], after: List[float]) -> List[float]:
+    """Of two sessions, one after the other: a number that is not finite counts only where there is no other."""
+    lows, highs = [[v for v in (before[at], after[at]) if not math.isnan(v)] for at in (1, 2)]
+    return [after[0], min(lows, default=math.nan), max(highs, default=math.nan), before[3] + after[3]]
+
+
+def _unwired(metrics: Mapping[str, Any]) -> Dict[str, List[float]]:
+    """What `MetricBook.to_json` returned; anything else in a file that was damaged is left out."""
+    found: Dict[str, List[float]] = {}
+    for name, entry in metrics.items():
+        try:
+            last, low, high, count = map(unwire_number, entry)
+        except (TypeError, ValueError):
+            continue
+        found[name] = [last, low, high, count]
+    return found
 
 
 class OutputPatterns:

@@ -22,7 +22,7 @@ def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
         more["sig"] = number
     if attempt.streams:
         more["out"] = sum(stream.total_bytes for stream in attempt.streams.values())
-    if attempt.book.values:
+    if attempt.book:
         more["m"] = attempt.book.to_json()
     if attempt.book.step is not None:
         more["step"] = attempt.book.step

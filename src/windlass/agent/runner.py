@@ -170,7 +170,7 @@ class Runner:
             return
         if self._nan_files is not None:
             self._nan_files.begin(attempt)
-        if not self._checkpoints.configured or self._begin_turn(attempt):
+        if self._begin_turn(attempt):
             self._launch_stage(attempt)
 
     def _enter_folder(self, attempt: Attempt, again: bool = False) -> bool:
@@ -445,7 +445,7 @@ class Runner:
         del self.attempts[attempt.attempt]
         self.finished += 1
         if cause is Cause.DONE:
-            if self._checkpoints.configured:
+            if self._checkpoints.configured or attempt.trial.turns:
                 self._checkpoints.prune(attempt.trial)
         elif STATE_OF[cause] is State.INTERRUPTED:
             self._after_interruption(attempt, cause)
@@ -482,7 +482,7 @@ class Runner:
         said: Dict[str, Any] = {}
         for attempt in self.attempts.values():
             one: Dict[str, Any] = attempt.gauge.live() if attempt.gauge is not None else {}
-            if attempt.book.values:
+            if attempt.book:
                 one.update(step=attempt.book.step, m=attempt.book.to_json())
             if one:
                 said[str(attempt.trial.number)] = one

@@ -9,6 +9,8 @@ from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Attempt, cause_of
 from windlass.agent.config import AgentConfig
 from windlass.agent.diagnose import OomWatch, explain_refusal, refine_cause
+from windlass.agent.metrics import MetricBook
+from windlass.events import finite_number
 from windlass.states import STATE_OF, Cause, State
 
 _IDLE_TURNS = 2  # so many without progress, and a trial is not given another
@@ -26,15 +28,24 @@ class Turns:
     def begin(self, attempt: Attempt, note: Callable[[str], None]) -> bool:
         """Find what the attempt continues from. False where nothing is left to be done. Raises OSError."""
         trial = attempt.trial
+        if not self._checkpoints.configured:
+            self._go_on(attempt)
+            return True
         done = self._checkpoints.is_done(trial)
         if done:
             attempt.note = f"done already: {done} is there"
             return False
         os.makedirs(self._checkpoints.folder_of(trial), exist_ok=True)
         attempt.checkpoint = self._checkpoints.newest(trial, note)
-        if attempt.checkpoint:
-            attempt.before_s = self._checkpoints.spent_s(trial)
+        self._go_on(attempt)
         return True
+
+    def _go_on(self, attempt: Attempt) -> None:
+        """Time and metrics of the sessions that it goes on from are the trial's own."""
+        earlier = self._checkpoints.earlier(attempt.trial, attempt.checkpoint)
+        attempt.before_s = finite_number(earlier.get("spent_s")) or 0.0
+        if earlier.get("m"):
+            attempt.book = MetricBook(earlier["m"])
 
     def judge(self, attempt: Attempt) -> Tuple[Cause, int, int]:
         """Cause, exit code and signal."""
@@ -42,14 +53,21 @@ class Turns:
         if attempt.cause is None and not attempt.warned and cause is Cause.DONE and not self._checkpoints.says_done:
             return cause, code, number  # nearly all
         cause = self._cause(attempt, cause, code, number)
-        if self._checkpoints.configured and cause is not Cause.DONE:
-            self._checkpoints.spend(attempt.trial, attempt.before_s + attempt.ended - attempt.started)
+        if cause is not Cause.DONE:
+            spent_s = attempt.before_s + attempt.ended - attempt.started
+            self._carry(attempt, cause is Cause.AGAIN, spent_s)
         if STATE_OF[cause] is State.INTERRUPTED and self._is_a_turn(attempt, cause):
             idle = self._checkpoints.progress(attempt.trial, attempt.book.step)
             if idle >= _IDLE_TURNS:
                 attempt.note = f"{idle} turns brought no new checkpoint and no higher step; it gets no other"
                 return Cause.NO_PROGRESS, code, number
         return cause, code, number
+
+    def _carry(self, attempt: Attempt, asked: bool, spent_s: float) -> None:
+        try:
+            self._checkpoints.carry(attempt.trial, asked, spent_s, attempt.book.to_json())
+        except OSError as error:
+            attempt.note = attempt.note or f"metrics of this session are not carried on: {error}"
 
     def _cause(self, attempt: Attempt, cause: Cause, code: int, number: int) -> Cause:
         through = cause is Cause.DONE and attempt.stage + 1 == len(attempt.trial.stages)

@@ -15,6 +15,7 @@ import click
 from windlass.claims.register import RegisterFile
 from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
+from windlass.collect.attempts import read_attempts, read_retries
 from windlass.collect.index import StudyIndex
 from windlass.collect.joblog import write_joblog
 from windlass.collect.output import OutputReader, Piece, last_lines
@@ -27,6 +28,7 @@ from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.view.story import render_verdict
 
+Attempt = tuple[str, int]  # an agent, and the number that it gave an attempt
 _FOLLOW_S = 0.3
 _NOT_WELL = (State.FAILED, State.INTERRUPTED)
 
@@ -36,6 +38,7 @@ _NOT_WELL = (State.FAILED, State.INTERRUPTED)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the trial ends.")
 @click.option("--failed", is_flag=True, help="The last lines of each trial that did not end well.")
 @click.option("-n", "--lines", type=int, help="Only the last N lines (with --failed: 10).")
+@click.option("--all", "everything", is_flag=True, help="Also attempts before the trial's last `windlass retry`.")
 @click.option("--joblog", metavar="FILE", help="Write GNU parallel's joblog of all attempts that have ended.")
 @click.option("--study", help="Which study (default: the newest).")
 @folder_option
@@ -45,12 +48,16 @@ def command(
     follow: bool,
     failed: bool,
     lines: int | None,
+    everything: bool,
     joblog: str | None,
     study: str | None,
     folder: str | None,
     as_json: bool,
 ) -> None:
     """Show a trial's stdout and stderr, also while it runs. Without a trial: of all, with their numbers in front.
+
+    Of a trial with several attempts (another session, an interruption, a failure that was tried again) all are shown,
+    in their order; a line on stderr says where each begins.
 
     A job's number, as 123_4, shows what the scheduler kept of that job's own output.
     """
@@ -66,14 +73,14 @@ def command(
         if follow or (trial is None and not failed):
             raise input_error("--json takes a trial or --failed, and does not follow", "windlass logs 3 --json")
         numbers = None if trial is None else find_trials([trial], paths, register.count)
-        print(json.dumps(_as_json(paths, numbers, lines), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(paths, numbers, lines, everything), indent=2, ensure_ascii=False))
     elif failed:
         _show_failed(paths, lines or 10)
     elif trial is None:
         _show_all(paths, follow)
     else:
         number = find_trials([trial], paths, register.count)[0]
-        _show_one(paths, number, follow, lines)
+        _show_one(paths, number, follow, lines, everything)
 
 
 def _show_job(paths: StudyPaths, job: str) -> None:
@@ -96,24 +103,65 @@ def _record(paths: StudyPaths, number: int) -> TrialRecord | None:
         index.close()
 
 
-def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None) -> None:
+def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None, everything: bool) -> None:
     record = _record(paths, number)
-    while record is None or not record.agent:
+    while record is None or not (record.agent or (record.attempts and not follow)):
         if not follow:
             raise input_error(f"trial {number} has not run yet", f"windlass explain {number}")
         time.sleep(_FOLLOW_S)
         record = _record(paths, number)
-    reader = OutputReader(paths, record.agent)
+    attempts, left_out = _attempts(paths, record, everything)
+    if left_out:
+        hint = f"windlass logs {number} --all --study {os.path.basename(paths.folder)}"
+        click.echo(f"== {left_out} attempts before the last `windlass retry` are left out: {hint}", err=True)
+    shown = _Shown(paths, number)
     if lines is not None:
-        _write(last_lines(reader.read(number, record.attempt), lines))
+        _write(last_lines(shown.pieces(attempts), lines))
     else:
-        _print_pieces(reader.read(number, record.attempt))
+        _print_pieces(shown.pieces(attempts))
     while follow:
         record_now = _record(paths, number)
-        _print_pieces(reader.read(number, record.attempt))
-        if record_now is None or record_now.state is not State.RUNNING:
+        if record_now is not None and record_now.agent and record_now.state is not State.WAITING:
+            attempts = list(dict.fromkeys([*attempts, (record_now.agent, record_now.attempt)]))
+        _print_pieces(shown.pieces(attempts))
+        if record_now is None or not _goes_on(record_now):
             return
         time.sleep(_FOLLOW_S)
+
+
+def _goes_on(record: TrialRecord) -> bool:
+    """Also between two sessions, when the agent that ended one of them is about to begin the next."""
+    return record.state is State.RUNNING or (record.state is State.WAITING and bool(record.agent))
+
+
+def _attempts(paths: StudyPaths, record: TrialRecord, everything: bool) -> tuple[list[Attempt], int]:
+    """The attempts at a trial to be shown, in their order, and how many earlier ones are left out."""
+    if record.attempts < 2 and record.state is not State.WAITING:
+        return [(record.agent, record.attempt)], 0
+    stories = read_attempts(paths, record.number)
+    since = 0.0 if everything else read_retries(paths).get(record.number, 0.0)
+    shown = [(story.agent, story.attempt) for story in stories if story.start >= since]
+    if not shown:  # none since it was put back: the latest is shown
+        shown = [(story.agent, story.attempt) for story in stories[-1:]] or [(record.agent, record.attempt)]
+    return shown, max(0, len(stories) - len(shown))
+
+
+class _Shown:
+    """Reads what several attempts at one trial printed, each from where it last stopped."""
+
+    def __init__(self, paths: StudyPaths, number: int) -> None:
+        self._paths = paths
+        self._number = number
+        self._readers: dict[Attempt, OutputReader] = {}
+
+    def pieces(self, attempts: list[Attempt]) -> Iterator[Piece]:
+        """New pieces. Where there are several attempts, a line on stderr says which one begins."""
+        for place, (agent, attempt) in enumerate(attempts):
+            if (agent, attempt) not in self._readers:
+                self._readers[agent, attempt] = OutputReader(self._paths, agent)
+                if len(attempts) > 1:
+                    click.echo(f"== attempt {place + 1} of {len(attempts)}, by agent {agent}", err=True)
+            yield from self._readers[agent, attempt].read(self._number, attempt)
 
 
 def _show_failed(paths: StudyPaths, lines: int) -> None:
@@ -129,8 +177,11 @@ def _show_failed(paths: StudyPaths, lines: int) -> None:
     trials.close()
 
 
-def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None) -> list[dict[str, Any]]:
-    """Stable keys: number, id, state, cause, agent, attempt, stdout, stderr."""
+def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, everything: bool) -> list[dict[str, Any]]:
+    """Stable keys: number, id, state, cause, agent, attempt, attempts, stdout, stderr.
+
+    Of a trial that was named, what all of its attempts printed; of each failure, what the last one printed.
+    """
     index = StudyIndex(paths)
     index.refresh()
     trials = TrialFile(paths)
@@ -138,8 +189,12 @@ def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None) ->
     found = []
     for record in records:
         texts = {1: b"", 2: b"", 3: b""}
-        for piece in OutputReader(paths, record.agent).read(record.number, record.attempt) if record.agent else ():
-            texts[piece.stream] += piece.data
+        attempts = [(record.agent, record.attempt)] if record.agent else []
+        if attempts and numbers is not None:
+            attempts, _ = _attempts(paths, record, everything)
+        for agent, attempt in attempts:
+            for piece in OutputReader(paths, agent).read(record.number, attempt):
+                texts[piece.stream] += piece.data
         if lines is not None:
             texts = {stream: b"".join(text.splitlines(keepends=True)[-lines:]) for stream, text in texts.items()}
         found.append(
@@ -150,6 +205,7 @@ def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None) ->
                 "cause": record.cause,
                 "agent": record.agent,
                 "attempt": record.attempt,
+                "attempts": len(attempts),
                 "stdout": texts[1].decode("utf-8", "replace"),
                 "stderr": (texts[2] + texts[3]).decode("utf-8", "replace"),
             }

@@ -22,6 +22,7 @@ from windlass.view.outputs import render_outputs
 @click.option("--study", help="Which study (default: the newest).")
 @click.option("--best", is_flag=True, help="Those of the best trial by the study's metric.")
 @click.option("--to", metavar="FOLDER", help="Write them there, in a folder for each trial, with the paths they had.")
+@click.option("--all", "everything", is_flag=True, help="Also files kept before the last `windlass retry` of a trial.")
 @click.option("--list", "as_list", is_flag=True, help="List them (the default without --to).")
 @click.option("--prune", is_flag=True, help="Drop those of all but the best trial. Only when the study is over.")
 @folder_option
@@ -31,6 +32,7 @@ def command(
     study: str | None,
     best: bool,
     to: str | None,
+    everything: bool,
     as_list: bool,
     prune: bool,
     folder: str | None,
@@ -38,13 +40,21 @@ def command(
 ) -> int:
     """List the files that were kept of trials (`outputs:` in the study), or write them to a folder.
 
+    Files that a trial left before its last `windlass retry` are of another execution and are not included, except with
+    --all.
+
     TRIAL is a number or an id; `left-behind` stands for files that trials wrote and no pattern names.
     """
     paths = find_study(study, folder)
     if prune:
         return _prune(paths, as_json)
     chosen = [best_trial(paths)] if best else _ids(trials, paths)
-    files = find_outputs(paths, chosen)
+    files, earlier = find_outputs(paths, chosen)
+    if everything:
+        files, earlier = sorted([*files, *earlier], key=lambda file: (file.trial, file.path)), []
+    if earlier:
+        text = f"{len(earlier)} files that were kept before the last `windlass retry` of their trials are left out"
+        click.echo(f"{text}; --all includes them", err=True)
     if to is not None:
         count = extract_outputs(files, to)
         if not as_json:
@@ -76,7 +86,7 @@ def _name(file: KeptFile) -> str:
 def _to_json(file: KeptFile) -> dict[str, object]:
     kind = "link" if file.target is not None else "folder" if file.is_folder else "file"
     row: dict[str, object] = {"trial": file.trial, "path": file.path, "kind": kind, "bytes": file.size}
-    return {**row, "target": file.target, "in": file.place, "offset": file.offset}
+    return {**row, "target": file.target, "in": file.place, "offset": file.offset, "kept_at": file.time}
 
 
 def _prune(paths: StudyPaths, as_json: bool) -> int:

@@ -6,12 +6,16 @@ import json
 
 import click
 
+from windlass.agent.config import read_config
 from windlass.claims import ranges as rs
+from windlass.claims.client import client_name
 from windlass.claims.ranges import Ranges
+from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.cli.options import confirm, find_study, folder_option, json_option, yes_option
 from windlass.cli.report import StreamReporter
 from windlass.cli.run import show_outcome, show_submitted
+from windlass.collect.afresh import put_checkpoints_back
 from windlass.collect.trials import find_trials
 from windlass.errors import input_error
 from windlass.flow import chosen_states, follow_jobs, refresh_code, retry_trials, run_folder, submit_folder
@@ -30,6 +34,9 @@ from windlass.view.plan import render_submitted
 @click.option("--interrupted", is_flag=True, help="All that were interrupted.")
 @click.option("--cancelled", is_flag=True, help="All that were cancelled.")
 @click.option("--done", is_flag=True, help="Also those that ended well.")
+@click.option(
+    "--fresh", is_flag=True, help="Begin at the beginning: checkpoints are moved aside, and the command says where."
+)
 @click.option("--no-run", is_flag=True, help="Only put them back; agents at work take them, or the next `run`.")
 @click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
 @click.option("--on", type=click.Choice(["slurm", "local"]), help="Where (default: where the study ran).")
@@ -45,6 +52,7 @@ def command(
     interrupted: bool,
     cancelled: bool,
     done: bool,
+    fresh: bool,
     no_run: bool,
     wait: bool,
     on: str | None,
@@ -56,12 +64,15 @@ def command(
 ) -> int:
     """Put trials back and run them again: those named (number or id), or all of a kind. Default: all that failed.
 
+    A trial that has checkpoints goes on from the newest one. One that was done, and with --fresh any, begins at the
+    beginning.
+
     Like `run`, with the project's code and data as they are now; the code that is used is printed.
     """
     paths = find_study(study, folder)
     register = RegisterFile(paths.claims, "reader").read()
-    flags = {State.FAILED: failed, State.INTERRUPTED: interrupted, State.CANCELLED: cancelled, State.DONE: done}
-    states = [state for state, wanted in flags.items() if wanted]
+    kinds = ((State.FAILED, failed), (State.INTERRUPTED, interrupted), (State.CANCELLED, cancelled), (State.DONE, done))
+    states = [state for state, wanted in kinds if wanted]
     if trials and states:
         raise input_error("either trials or kinds of trials, not both", "leave one of them out")
     chosen = _chosen(trials, states, paths, register)
@@ -69,9 +80,10 @@ def command(
         confirm(f"run {rs.count(chosen)} trials again, among them finished ones?", yes)
     reporter = StreamReporter(quiet or as_json, paths.folder)
     code = refresh_code(paths) if chosen else None
+    moved = _prepare(paths, chosen, fresh)
     put_back = retry_trials(paths, chosen)
     if not quiet and not as_json:
-        click.echo(f"{rs.count(put_back)} trials are put back", err=True)
+        click.echo("\n".join([f"{rs.count(put_back)} trials are put back", *_render_moved(moved)]), err=True)
     reporter.say_code(code)
     if no_run or not put_back:
         if as_json:
@@ -84,14 +96,29 @@ def command(
             show_submitted(paths, submitted, as_json, reporter)
             return 0
         return _follow(paths, submitted, reporter, as_json, quiet)
-    with open(paths.plan, encoding="utf-8") as file:
-        planned = int(json.load(file)["slots"])
     try:
-        outcome = run_folder(paths, slots or planned, LocalLauncher(), reporter)
+        outcome = run_folder(paths, slots or read_config(paths.plan).slots, LocalLauncher(), reporter)
     finally:
         reporter.close()
     show_outcome(outcome, as_json, quiet)
     return outcome.exit_code
+
+
+def _prepare(paths: StudyPaths, chosen: Ranges, fresh: bool) -> list[str]:
+    """A trial that is done, and with `--fresh` any, begins at the beginning. Returns where its checkpoints are now."""
+    register_file = RegisterFile(paths.claims, client_name())
+    recover(paths, register_file)  # what dead agents held
+    register = register_file.read()
+    free = rs.subtract(chosen, register.held_ranges())
+    done = free if fresh else rs.intersect(free, chosen_states(paths, register, [State.DONE]))
+    return put_checkpoints_back(paths, free, done)
+
+
+def _render_moved(moved: list[str]) -> list[str]:
+    if not moved:
+        return []
+    others = f" (and {len(moved) - 1} others beside it)" if len(moved) > 1 else ""
+    return [f"begins at the beginning; the checkpoints up to now are in {moved[0]}{others}"]
 
 
 def _follow(paths: StudyPaths, submitted: Submitted, reporter: StreamReporter, as_json: bool, quiet: bool) -> int:

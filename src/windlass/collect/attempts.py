@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.journal.read import journal_files, read_header, writer_of
+from windlass.journal.read import JournalReader, journal_files, read_header, writer_of
 from windlass.paths import StudyPaths
 
 
@@ -69,6 +69,19 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
                 )
             )
     return sorted(stories, key=lambda story: story.start)
+
+
+def read_retries(paths: StudyPaths) -> dict[int, float]:
+    """When the user last put each trial back with `windlass retry`; those that never were are not there."""
+    latest: dict[int, float] = {}
+    for path in journal_files(paths.journal):
+        if (read_header(path) or {}).get("e") != "client":
+            continue
+        for event in JournalReader(path).read():
+            if event.get("e") == "retry":
+                for first, stop in event["r"]:
+                    latest.update((number, max(event["t"], latest.get(number, 0.0))) for number in range(first, stop))
+    return latest
 
 
 def _events(path: str, marks: Sequence[bytes]) -> Iterator[dict[str, Any]]:

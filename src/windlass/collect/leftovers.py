@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.agent.checkpoint import ASIDE
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.jobview import LIVE
@@ -108,13 +109,13 @@ def _old_code(paths: StudyPaths) -> list[str]:
 
 
 def _checkpoints(paths: StudyPaths, done: Sequence[int]) -> list[str]:
-    existing = {os.path.basename(path): path for path in _names(paths.checkpoints, "")}
+    existing = _names(paths.checkpoints, "")
     if not existing or not done:
         return []
     trials = TrialFile(paths)
     try:
-        ids = (str(trials.read(number)["id"]) for number in done)
-        return [existing[trial] for trial in ids if trial in existing]
+        ids = {str(trials.read(number)["id"]) for number in done}
+        return [path for path in existing if os.path.basename(path).partition(ASIDE)[0] in ids]
     finally:
         trials.close()
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from windlass.collect.attempts import read_retries
 from windlass.collect.facts import read_facts
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import agents_alive, read_register
@@ -29,10 +30,33 @@ class Pruned:
     because: str = ""
 
 
-def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> list[KeptFile]:
-    """Complete files, the latest of each name; of these trials, or of all."""
+def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> tuple[list[KeptFile], list[KeptFile]]:
+    """Complete files, the latest of each name; of these trials, or of all.
+
+    Those that were kept before the user's last `retry` of their trial come second: they are of another execution, and
+    perhaps of other code. Those of earlier sessions of the same execution are among the first.
+    """
     files = read_kept(paths.outputs)
-    return [file for file in files if file.trial in trials] if trials else files
+    chosen = [file for file in files if file.trial in trials] if trials else files
+    retried = _retried(paths) if chosen else {}
+    current: list[KeptFile] = []
+    earlier: list[KeptFile] = []
+    for file in chosen:
+        # Files that no pattern names are kept as left-behind/<trial id>/….
+        owner = file.path.partition("/")[0] if file.trial == LEFT_BEHIND else file.trial
+        (earlier if file.time < retried.get(owner, 0.0) else current).append(file)
+    return current, earlier
+
+
+def _retried(paths: StudyPaths) -> dict[str, float]:
+    """When the user last put trials back, by their ids."""
+    found = {}
+    trials = TrialFile(paths)
+    for number, when in read_retries(paths).items():
+        with contextlib.suppress(IndexError):  # a journal that names a trial which is not there is damaged
+            found[str(trials.read(number)["id"])] = when
+    trials.close()
+    return found
 
 
 def extract_outputs(files: Iterable[KeptFile], target: str) -> int:
