@@ -131,6 +131,36 @@ def test_init_plan_run(project: Project) -> None:
     assert project.counts() == {"done": 15}
 
 
+def test_init_refuses_with_the_reason(project: Project) -> None:
+    helps = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float)\np.parse_args()\n"
+    project.write("train.py", helps)
+    said = project.run("init", "train.py", "-o", "sub/x.yaml", code=2).stderr
+    assert "there is no folder sub" in said and "mkdir -p" in said
+    project.write("needs.py", "import nosuchmodule\n" + helps)
+    said = project.run("init", "needs.py", code=2).stderr
+    assert "--help fails: ModuleNotFoundError: No module named 'nosuchmodule'" in said
+    assert not (project.folder / "study.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "line,command", [("", "bash"), ("#!/usr/bin/env -S sh -e\n", "sh -e"), ("#!/bin/sh\n", "/bin/sh")]
+)
+def test_init_starts_a_shell_script_with_its_shell(project: Project, line: str, command: str) -> None:
+    project.write(
+        "train.sh", line + "echo 'usage: train.sh [--lr LR]'; echo; echo options:; echo '  --lr LR  the rate'\n"
+    )
+    assert f"command: {command} train.sh" in project.run("init", "train.sh", "-o", "-").stdout
+
+
+def test_the_last_lines_of_trials(project: Project) -> None:
+    project.run("run", "--quiet", "--param", "n=[1,2]", "--", "sh", "-c", "echo a {n}; echo b {n}; echo c {n}")
+    assert project.run("logs", "-n", "1").stdout == "[0] c 1\n[1] c 2\n"
+    assert project.run("logs", "0", "-n", "2").stdout == "b 1\nc 1\n"
+    assert project.run("logs", "0", "-n", "0").stdout == project.run("logs", "-n", "0").stdout == ""
+    assert project.json("logs", "0", "-n", "0", "--json")[0]["stdout"] == ""
+    assert "-1" in project.run("logs", "0", "-n", "-1", code=2).stderr
+
+
 def test_status_json_keys(project: Project) -> None:
     project.run("run", "--quiet", "--param", "n=[1,2]", "--", "true", "{n}")
     status = project.json("status", "--json")

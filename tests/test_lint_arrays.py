@@ -87,6 +87,17 @@ def test_what_says_nothing_of_files(tmp_path: Path, body: str) -> None:
     assert found.problems == () and not [remark for remark in found.remarks if "--array" in remark.message]
 
 
+def test_a_range_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    text = "#SBATCH --output=logs/%A_%a.out\n#SBATCH --mail-type=ALL\npython train.py\n"
+    assert not [remark for remark in lint(tmp_path, text, "0-20").remarks if "without --array" in remark.message]
+    assert [remark for remark in lint(tmp_path, text, "0-20").remarks if "for an array is a flood" in remark.message]
+    assert [remark for remark in lint(tmp_path, text).remarks if "without --array" in remark.message]
+    for wrong, words in (("abc", "is no list of numbers"), ("5-1", "5 is above 1"), ("", "is no list of numbers")):
+        (problem,) = lint(tmp_path, text, wrong).problems
+        assert words in problem.message
+
+
 def test_ranges() -> None:
     assert parse_tasks("0-4,7,10-14:2%3") == [0, 1, 2, 3, 4, 7, 10, 12, 14]
     assert parse_tasks("x") == [] and parse_tasks("4-2") == []

@@ -62,6 +62,13 @@ def test_the_limit_of_check_is_a_duration(project: Project) -> None:
     assert "--limit" not in checked.stderr
 
 
+@pytest.mark.parametrize("value", ["none", "-1", "1.5"])
+def test_a_number_that_is_none(project: Project, value: str) -> None:
+    said = project.run("plan", "--small-files", value, "--", "true", code=2).stderr
+    assert f"--small-files: a number of files, or `allow`, is wanted, not '{value}'" in said and "example 5000" in said
+    project.run("plan", "--small-files", "1e9", "--", "true")
+
+
 def test_a_trial_that_printed_nothing(project: Project) -> None:
     project.run("run", "--on", "local", "--", "false", code=1)
     lines = project.run("explain", "0").stdout.splitlines()

@@ -95,6 +95,18 @@ class TestFormats:
         expected = {"f32": (1, 0), "f16": (1, 0), "bf16": (1, 1), "e4m3": (1, 0), "e5m2": (1, 1)}
         assert bad_tensors(tmp_path / "a.safetensors", data) == expected
 
+    def test_kinds_of_numbers_that_are_not_known(self, tmp_path: Path) -> None:
+        """The file is named as one that was not read, and what else is in it is looked through all the same."""
+        wide = npy([1.0, NAN], "<f8").replace(b"'<f8'", b"'<f16'", 1)
+        (tmp_path / "a.npy").write_bytes(wide)
+        (tmp_path / "b.npz").write_bytes(npz(wide=wide, w=npy([NAN])))
+        kind = safetensors(scale=("I64", b"12345678"), w=("F32", struct.pack("<f", NAN)))
+        (tmp_path / "c.safetensors").write_bytes(kind.replace(b'"I64"', b'"F4X"'))
+        alone, *both = [look_through(str(tmp_path / name)) for name in ("a.npy", "b.npz", "c.safetensors")]
+        assert "<f16" in alone["skipped"] and "no NaN" not in describe([alone], ["a.npy"])[0][1]
+        assert "<f16" in both[0]["skipped"] and "F4X" in both[1]["skipped"]
+        assert [seen["bad"][0]["tensor"] for seen in both] == ["w", "w"]
+
     @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.safetensors", "a.pt", "a.h5", "a.pkl"])
     def test_what_cannot_be_read_is_skipped_with_the_reason(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_bytes(b"\x93NUMPY\x01\x00\x10")

@@ -439,6 +439,13 @@ def test_joblog(project: Project) -> None:
     found = {line[0]: (line[5], line[6], line[7], line[8]) for line in lines[1:]}
     assert found["1"] == ("4", "0", "0", f"{sys.executable} trial.py 0")
     assert found["2"] == ("4", "5", "0", f"{sys.executable} trial.py 5")
+    (project.folder / "trial.py").write_text("print('abc')")
+    project.run("run", "--joblog", "jobs.log")
+    project.run("logs", "--joblog", "all.log")
+    text = (project.folder / "jobs.log").read_text()
+    assert text == (project.folder / "all.log").read_text() and len(text.splitlines()) == 4
+    project.run("run", "--joblog", "nothing-to-do.log")
+    assert (project.folder / "nothing-to-do.log").read_text() == text
 
 
 def test_outputs_are_kept(project: Project) -> None:

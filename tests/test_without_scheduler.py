@@ -34,6 +34,7 @@ def laptop(project: Project) -> Project:
         ("--site beluga -a def-someuser", ["def-someuser is a placeholder"]),
         ("--site beluga -a def-PROFESSOR", ["def-PROFESSOR is a placeholder"]),
         ("--site mlp -p Nosuch", ["there is no partition 'Nosuch'", "[partition.Nosuch]", "sites/mlp.toml"]),
+        ("--site ilcc -g 1 --gpu-memory 500GB", ["no GPU of ilcc has more than 11264 MB, according to profile ilcc"]),
         ("--site mlp -p Teach-Interactive -t 3h", ["partition Teach-Interactive allows 2h"]),
     ],
 )  # fmt: skip
@@ -42,6 +43,19 @@ def test_a_plan_is_checked_against_the_profile(laptop: Project, words: str, expe
     assert done.stdout == ""
     for text in expected:
         assert text in done.stderr
+
+
+def test_a_hint_names_no_partition_that_is_too_short(laptop: Project) -> None:
+    """The limit of the cluster holds for a partition of which its profile has none."""
+    said = laptop.run("plan", "--site", "ilcc", "-t", "40d", code=2).stderr
+    assert "allows 10d" in said and "--partition" not in said
+
+
+def test_sizes_that_the_profile_cannot_judge(laptop: Project) -> None:
+    shown = laptop.run("plan", "--site", "fir", "-a", "def-prof", "-g", "99", "-c", "5000")
+    assert "jobs ask for 5000 cores and 99 h100 GPUs on a node; whether fir has such" in shown.stdout + shown.stderr
+    shown = laptop.run("plan", "--site", "fir", "-a", "def-prof", "-g", "2")
+    assert "not checked" not in shown.stdout + shown.stderr
 
 
 def test_what_the_profile_allows_is_planned_and_not_submitted(laptop: Project) -> None:

@@ -18,6 +18,10 @@ def test_defaults_and_variables_of_its_files(cluster_project: Project, slurm: Cl
     project = cluster_project
     project.write("hpc_files/experiment_configurations.txt", DUMP)
     project.env["SCRATCH"] = str(project.folder / "scratch")
+    words = ("-C", "hpc_files/experiment_configurations.txt", "--gpus", "2", "--cpus", "2", "--num-nodes", "2")
+    asked = project.json("plan", *words, "--json")["request"]
+    assert (asked["gpus"], asked["nodes"], asked["memory_mb"]) == (2, 2, 8000), "a default is cut to what a node has"
+    assert "gives more than 8000 MB" in project.run("plan", *words, "--mem-per-gpu", "10G", code=2).stderr
     hold = project.write(f"scratch/{slug(project.folder.name)}/hold", "")
     project.run(
         "run", "-C", "hpc_files/experiment_configurations.txt", "--exp-name", "dumped", "--sbatch=--exclude=node2"

@@ -26,6 +26,7 @@ _SAFETENSORS = {
     "F64": "d", "F32": "f", "F16": "e", "BF16": "bf16", "F8_E5M2": "e5m2", "F8_E4M3": "e4m3", "C64": "f",
 }  # fmt: skip
 _NUMPY = {"f8": "d", "f4": "f", "f2": "e", "c16": "d", "c8": "f"}
+_WHOLE = re.compile(r"[IU]\d+|BOOL")  # kinds of safetensors that cannot hold NaN
 _NUMPY_TYPE = re.compile(r"([<>=|])(f8|f4|f2|c16|c8)")
 _TORCH, _HDF5 = (".pt", ".pth", ".ckpt"), (".h5", ".hdf5")
 Tensor = Tuple[str, int, int, int]  # name, numbers, NaN among them, infinities among them
@@ -123,14 +124,20 @@ def _count_stream(stream: IO[bytes], size: int, kind: str, big: bool = False) ->
 
 
 def _npz(path: str) -> Iterator[Tensor]:
+    unread = ""
     try:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.endswith(".npy"):
                     with archive.open(name) as stream:
-                        yield from _npy_array(stream, name[: -len(".npy")])
+                        try:
+                            yield from _npy_array(stream, name[: -len(".npy")])
+                        except CannotRead as error:
+                            unread = unread or "%s: %s" % (name[: -len(".npy")], error)
     except zipfile.BadZipFile as error:
         raise CannotRead("it is no whole archive: %s" % error) from error
+    if unread:
+        raise CannotRead(unread)
 
 
 def _npy_file(path: str) -> Iterator[Tensor]:
@@ -167,6 +174,8 @@ def _skip_array(stream: IO[bytes], descr: Any, numbers: int) -> None:
     sized = re.fullmatch(r"[<>=|]?([a-zA-Z])(\d+)", descr) if isinstance(descr, str) else None
     if sized is None or sized.group(1) in "OV":
         raise CannotRead("it holds objects, not numbers")
+    if sized.group(1) in "fc":
+        raise CannotRead("its numbers are of type %s, which only numpy reads" % descr)
     stream.read(numbers * int(sized.group(2)) * (4 if sized.group(1) == "U" else 1))
 
 
@@ -176,13 +185,20 @@ def _safetensors(path: str) -> Iterator[Tensor]:
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else _HEADER_BYTES + 1
         if length > _HEADER_BYTES:
             raise CannotRead("its header is damaged")
+        unread = ""
         for name, tensor in json.loads(file.read(length)).items():
-            kind = _SAFETENSORS.get(tensor["dtype"]) if name != "__metadata__" else None
+            if name == "__metadata__":
+                continue
+            kind = _SAFETENSORS.get(tensor["dtype"])
+            if kind is None and not _WHOLE.fullmatch(tensor["dtype"]):
+                unread = unread or "the numbers of %s are of type %s, which is not known" % (name, tensor["dtype"])
             if kind is not None:
                 first, last = tensor["data_offsets"]
                 file.seek(8 + length + first)
                 nans, infinities = _count_stream(file, last - first, kind)
                 yield name, math.prod(tensor["shape"]), nans, infinities
+        if unread:
+            raise CannotRead(unread)
 
 
 # -- formats that need a framework

@@ -83,8 +83,9 @@ def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> No
         raise input_error("a script is needed", f"{hint}; or, to look at one that works: windlass init --example list")
     if not os.path.isfile(script):
         raise input_error(f"there is no file {script!r}", "windlass init train.py")
-    interpreter = [] if os.access(script, os.X_OK) and not script.endswith(".py") else ["python"]
-    program = [sys.executable] if interpreter else []
+    _check_output(output)
+    interpreter = find_interpreter(script)
+    program = [sys.executable] if interpreter == ["python"] else interpreter
     path = script if program or os.sep in script else os.path.join(".", script)
     text = fetch_text([*program, path, "--help"])
     if text is None:
@@ -114,6 +115,33 @@ def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> No
         print(f"put data that jobs read into {scratch_dir}, e.g. datasets/mnist for `data: [datasets/mnist]`")
     if present and find_study_file(os.curdir) != present:
         print(f"without a name, studies were taken from {os.path.normpath(present)}; now from this file")
+
+
+def find_interpreter(script: str) -> list[str]:
+    """The words that stand before a script in its command; none where it is executed by itself."""
+    if script.endswith(".py"):
+        return ["python"]
+    if os.access(script, os.X_OK):
+        return []
+    with open(script, encoding="utf-8", errors="replace") as file:
+        line = file.readline()
+    words = line[2:].split() if line.startswith("#!") else []
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if word != "-S"]
+    if not words:
+        return ["bash"] if script.endswith((".sh", ".bash")) else ["python"]
+    return ["python"] if os.path.basename(words[0]).startswith("python") else words
+
+
+def _check_output(path: str) -> None:
+    """The file can be written, as far as that can be known before the script is asked."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if path == "-":
+        return
+    if not os.path.isdir(folder):
+        raise input_error(f"{path}: there is no folder {os.path.dirname(path)}", f"mkdir -p {shlex.quote(folder)}")
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise input_error(f"{path} cannot be written", "name another file with -o")
 
 
 def make_scratch_dir() -> tuple[str, str]:

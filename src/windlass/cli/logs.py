@@ -37,7 +37,7 @@ _NOT_WELL = (State.FAILED, State.INTERRUPTED)
 @click.argument("trial", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the trial ends.")
 @click.option("--failed", is_flag=True, help="The last lines of each trial that did not end well.")
-@click.option("-n", "--lines", type=int, help="Only the last N lines (with --failed: 10).")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last N lines of each trial (--failed: 10).")
 @click.option("--all", "everything", is_flag=True, help="Also attempts before the trial's last `windlass retry`.")
 @click.option("--joblog", metavar="FILE", help="Write GNU parallel's joblog of all attempts that have ended.")
 @click.option("--study", help="Which study (default: the newest).")
@@ -75,9 +75,9 @@ def command(
         numbers = None if trial is None else find_trials([trial], paths, register.count)
         print(json.dumps(_as_json(paths, numbers, lines, everything), indent=2, ensure_ascii=False))
     elif failed:
-        _show_failed(paths, lines or 10)
+        _show_failed(paths, 10 if lines is None else lines)
     elif trial is None:
-        _show_all(paths, follow)
+        _show_all(paths, follow, lines)
     else:
         number = find_trials([trial], paths, register.count)[0]
         _show_one(paths, number, follow, lines, everything)
@@ -196,7 +196,7 @@ def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, ev
             for piece in OutputReader(paths, agent).read(record.number, attempt):
                 texts[piece.stream] += piece.data
         if lines is not None:
-            texts = {stream: b"".join(text.splitlines(keepends=True)[-lines:]) for stream, text in texts.items()}
+            texts = {stream: _end_of(text, lines) for stream, text in texts.items()}
         found.append(
             {
                 "number": record.number,
@@ -215,8 +215,10 @@ def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, ev
     return found
 
 
-def _show_all(paths: StudyPaths, follow: bool) -> None:
+def _show_all(paths: StudyPaths, follow: bool, lines: int | None) -> None:
     readers: dict[str, OutputReader] = {}
+    if lines is not None:
+        _show_ends(paths, readers, lines)
     while True:
         for path in journal_files(paths.journal):
             agent = writer_of(path)
@@ -226,6 +228,21 @@ def _show_all(paths: StudyPaths, follow: bool) -> None:
         if not follow or not RegisterFile(paths.claims, "reader").read().held:
             return
         time.sleep(_FOLLOW_S)
+
+
+def _show_ends(paths: StudyPaths, readers: dict[str, OutputReader], lines: int) -> None:
+    """The last lines of each trial, by number."""
+    ends: dict[int, bytes] = {}
+    for path in journal_files(paths.journal):
+        agent = writer_of(path)
+        for piece in readers.setdefault(agent, OutputReader(paths, agent)).read():
+            ends[piece.number] = _end_of(ends.get(piece.number, b"") + piece.data, lines)
+    for number, text in sorted(ends.items()):
+        _write(b"".join(b"[%d] %s\n" % (number, line) for line in text.splitlines()))
+
+
+def _end_of(text: bytes, lines: int) -> bytes:
+    return b"".join(text.splitlines(keepends=True)[-lines:]) if lines else b""
 
 
 def _print_pieces(pieces: Iterator[Piece]) -> None:

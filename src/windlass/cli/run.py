@@ -17,7 +17,7 @@ from windlass.cli.known_warnings import KnownWarnings
 from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
 from windlass.cli.report import StreamReporter
 from windlass.cli.request import Asked, read_request
-from windlass.collect.joblog import Joblog
+from windlass.collect.joblog import GrowingJoblog
 from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
 from windlass.collect.results import read_failed
@@ -42,7 +42,11 @@ _MOST_NAMED = 10
 @place_options
 @click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
 @click.option("--here", is_flag=True, help="With --on local: also on a login host.")
-@click.option("--joblog", metavar="FILE", help="Also write GNU parallel's joblog; with Slurm needs --wait.")
+@click.option(
+    "--joblog",
+    metavar="FILE",
+    help="Also write GNU parallel's joblog, with the attempts of former runs; with Slurm needs --wait.",
+)
 @click.option("--sample", type=click.IntRange(1), metavar="K", help="Only K trials, far apart: do they work at all?")
 @click.option("--rehearse", is_flag=True, help="One agent first; the rest once its usage has levelled out and fits.")
 @click.option("--rehearse-limit", default="5m", metavar="TIME", show_default=True, help="For that to happen, at most.")
@@ -82,7 +86,7 @@ def command(
     reporter.warnings.show([*asked.study.warnings, *(plan.warnings if asked.cluster is None else ())])
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
-    log = _LazyJoblog(joblog, plan.folder) if joblog else None
+    log = GrowingJoblog(joblog, StudyPaths(plan.folder)) if joblog else None
     try:
         if asked.cluster is None:
             outcome = _run_here(plan, reporter, log, sample, rehearse_s)
@@ -95,6 +99,8 @@ def command(
                 return 0
             reporter.say(render_submitted(submitted))
             outcome = follow_jobs(paths, reporter, log, sample is not None)
+        if log is not None:
+            log.complete()
     finally:
         reporter.close()
         if log is not None:
@@ -128,7 +134,7 @@ def _read_limit(text: str) -> float:
 
 
 def _run_here(
-    plan: Plan, reporter: StreamReporter, log: _LazyJoblog | None, sample: int | None, rehearse_s: float | None
+    plan: Plan, reporter: StreamReporter, log: GrowingJoblog | None, sample: int | None, rehearse_s: float | None
 ) -> Outcome:
     if rehearse_s is None:
         return run_plan(plan, LocalLauncher(), reporter, log, sample)
@@ -175,23 +181,6 @@ class _RunReporter(StreamReporter):
         cost = render_cost_line(plan) if prepared.register.todo else ""
         if cost:
             self.say(cost)
-
-
-class _LazyJoblog:
-    """GNU parallel's joblog, opened when the first trial ends: the study's folder is there then."""
-
-    def __init__(self, path: str, folder: str) -> None:
-        self._path = path
-        self._paths = StudyPaths(folder)
-        self._log: Joblog | None = None
-
-    def __call__(self, cause: str, event: dict[str, Any]) -> None:
-        self._log = self._log or Joblog(self._path, self._paths)
-        self._log.add(cause, event)
-
-    def close(self) -> None:
-        if self._log is not None:
-            self._log.close()
 
 
 def show_outcome(outcome: Outcome, as_json: bool, quiet: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -47,17 +48,62 @@ class Joblog:
         self._trials.close()
 
 
-def write_joblog(path: str, paths: StudyPaths) -> int:
-    """Write the joblog of all attempts that have ended so far, in the order they ended. Returns how many."""
+def read_ended(paths: StudyPaths) -> list[Mapping[str, Any]]:
+    """All attempts that have ended so far, in the order they ended."""
     ended: list[Mapping[str, Any]] = []
     for journal in journal_files(paths.journal):
         reader = JournalReader(journal)
         while events := reader.read():
             ended += [event for event in events if event.get("e") == "end"]
+    return sorted(ended, key=lambda event: float(event["start"]) + float(event["dur"]))
+
+
+def write_joblog(path: str, paths: StudyPaths) -> int:
+    """Write the joblog of all attempts that have ended so far. Returns how many."""
+    ended = read_ended(paths)
     log = Joblog(path, paths)
     try:
-        for event in sorted(ended, key=lambda event: float(event["start"]) + float(event["dur"])):
+        for event in ended:
             log.add(str(event["cause"]), event)
     finally:
         log.close()
     return len(ended)
+
+
+class GrowingJoblog:
+    """The joblog of a study while it runs: the attempts of former runs first, then each that ends.
+
+    The file is written when the first attempt ends, because the study's folder is there then.
+    """
+
+    def __init__(self, path: str, paths: StudyPaths) -> None:
+        self._path = path
+        self._paths = paths
+        self._log: Joblog | None = None
+        self._before = read_ended(paths) if os.path.isdir(paths.journal) else []
+        self._known = {_identity(event) for event in self._before}
+
+    def __call__(self, cause: str, event: Mapping[str, Any]) -> None:
+        log = self._open()
+        if _identity(event) not in self._known:
+            log.add(cause, event)
+
+    def _open(self) -> Joblog:
+        if self._log is None:
+            self._log = Joblog(self._path, self._paths)
+            for event in self._before:
+                self._log.add(str(event["cause"]), event)
+        return self._log
+
+    def complete(self) -> None:
+        """The run is over. Where nothing was left to do, the file has the attempts of former runs."""
+        if self._before:
+            self._open()
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+
+def _identity(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    return event["i"], event["n"], event["start"], event["dur"]

@@ -56,4 +56,4 @@ def last_lines(pieces: Iterator[Piece], lines: int) -> bytes:
         kept += piece.data
         if len(kept) > 1 << 20:
             kept = kept[-(1 << 19) :]
-    return b"".join(kept.splitlines(keepends=True)[-lines:])
+    return b"".join(kept.splitlines(keepends=True)[-lines:]) if lines else b""

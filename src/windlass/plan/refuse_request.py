@@ -16,6 +16,7 @@ from windlass.slurm.options import VALUES, find_options, option_name
 
 # Options of sbatch that would take the array from under us.
 _OURS = ("array", "comment", "help", "parsable", "test-only", "usage", "version", "wait", "wrap")
+_USUAL_CPUS, _USUAL_GPUS = 256, 8  # few nodes anywhere have more
 _ON_TOP_S = 300.0  # what a job has beyond its trials: setup before the first, a notice after the last
 # Options that say what Windlass works out, and its own words for them.
 _WORDS = {
@@ -80,6 +81,7 @@ def find_request_problems(case: Case) -> Iterator[Problem]:
 def find_request_warnings(case: Case) -> Iterator[str]:
     yield from _untyped(case)
     yield from _grace(case)
+    yield from _unknown_sizes(case)
     for name in case.request.options:
         word = _WORDS.get(option_name(name))
         if word is not None:
@@ -89,6 +91,21 @@ def find_request_warnings(case: Case) -> Iterator[str]:
         names = ", ".join(node.name for node in away[:5])
         reason = next((f": {node.reason}" for node in away if node.reason), "")
         yield f"nodes that fit are out of service now ({names}{reason}), too few are left; jobs wait for them"
+
+
+def _unknown_sizes(case: Case) -> Iterator[str]:
+    """Unusually large jobs for a cluster of which the profile does not tell how large its nodes are."""
+    request, chosen = case.request, case.cluster.gpu(case.request.gpu_type)
+    if case.nodes():
+        return
+    sizes = [f"{request.cpus} cores"] if request.cpus > _USUAL_CPUS else []
+    if request.gpus > _USUAL_GPUS and not (chosen is not None and chosen.per_node):
+        sizes.append(_say_gpus(request))
+    if sizes:
+        yield (
+            f"jobs ask for {' and '.join(sizes)} on a node; whether {case.cluster.name} has such nodes was not "
+            "checked, because its profile does not say how large they are"
+        )
 
 
 def _grace(case: Case) -> Iterator[str]:
@@ -150,7 +167,7 @@ def _best_partition(case: Case) -> str:
 
 def takes(case: Case, partition: Partition) -> bool:
     """Whether jobs of this kind could start in that partition, as far as is known."""
-    limit_s = partition.max_time_s
+    limit_s = case.cluster.longest_of([partition])
     return (
         partition.up
         and (limit_s is None or case.request.time_s <= limit_s)
@@ -213,10 +230,10 @@ def _time(case: Case) -> Iterator[Problem]:
 
 def _gpu_type(case: Case) -> Iterator[Problem]:
     request, cluster = case.request, case.cluster
-    if not request.gpus or not request.gpu_type or not cluster.gpus:
+    if not request.gpus or not cluster.gpus:
         return
-    chosen = cluster.gpu(request.gpu_type)
-    if chosen is None:
+    chosen = cluster.gpu(request.gpu_type) if request.gpu_type else None
+    if request.gpu_type and chosen is None:
         names = [gpu.name for gpu in cluster.gpus if gpu.name]
         yield case.problem(
             "gpu_type",
@@ -227,11 +244,15 @@ def _gpu_type(case: Case) -> Iterator[Problem]:
         )
         return
     need_mb = _value(case.plan, "gpu_memory_mb")
-    if need_mb and chosen.memory_mb and need_mb > chosen.memory_mb:
-        enough = [gpu for gpu in cluster.gpus if gpu.memory_mb and gpu.memory_mb >= need_mb]
+    enough = [gpu for gpu in cluster.gpus if gpu.memory_mb and gpu.memory_mb >= (need_mb or 0)]
+    # Jobs that name no type get one of any type.
+    most_mb = [gpu.memory_mb for gpu in (cluster.gpus if chosen is None else (chosen,))]
+    if need_mb and all(size and need_mb > size for size in most_mb):
+        who = f"a {chosen.name}" if chosen is not None else f"no GPU of {cluster.name}"
+        has = f"has {chosen.memory_mb} MB" if chosen is not None else f"has more than {max(filter(None, most_mb))} MB"
         yield case.problem(
             "gpu_memory_mb",
-            f"a trial needs {need_mb} MB of GPU memory, a {chosen.name} has {chosen.memory_mb} MB",
+            f"a trial needs {need_mb} MB of GPU memory, {who} {has}{case.according_to('gpus')}",
             "",
             f"types that have it: {list_gpus(enough)}" if enough else f"no type has it: {list_gpus(cluster.gpus)}",
         )

@@ -36,15 +36,25 @@ class Known:
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not 0 <= float(value) < math.inf or int(value) != float(value):
+    number = _number(value)
+    if not 0 <= number < math.inf or int(number) != number:
         raise ValueError(f"a whole number is wanted, not {value!r}")
-    return int(value)
+    return int(number)
 
 
 def _amount(value: Any) -> float:
-    if isinstance(value, bool) or not 0 <= float(value) < math.inf:
+    number = _number(value)
+    if not 0 <= number < math.inf:
         raise ValueError(f"a number of 0 or more is wanted, not {value!r}")
-    return float(value)
+    return number
+
+
+def _number(value: Any) -> float:
+    """Raises ValueError, in our own terms, for what is no number."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"a number is wanted, not {value!r}") from None
 
 
 def _gpus(value: Any) -> float:
@@ -135,7 +145,10 @@ def _options(value: Any) -> dict[str, Any]:
 
 def _small_files(value: Any) -> int:
     """A number of files; `allow` is any number."""
-    return ANY_FILES if value == "allow" else _count(value)
+    try:
+        return ANY_FILES if value == "allow" else _count(value)
+    except ValueError:
+        raise ValueError(f"a number of files, or `allow`, is wanted, not {value!r}") from None
 
 
 # What to write instead of a value that cannot be read, by how it is read.
@@ -144,6 +157,7 @@ _EXAMPLES: dict[Callable[[Any], Any], str] = {
     _time: f"for example 90m; accepted are {DURATION_FORMS}",
     _memory: f"for example 4GB; accepted are {SIZE_FORMS}",
     _bytes: f"for example 10MB; accepted are {SIZE_FORMS}",
+    _small_files: "for example 5000, or allow for any number",
     _headroom: f"for example 1GB; accepted are {HEADROOM_FORMS}",
 }
 SETTINGS: tuple[Known, ...] = (

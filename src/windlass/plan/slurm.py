@@ -182,7 +182,8 @@ def _choose_memory(draft: Draft, layout: Layout, cpus: int) -> int:
         return said_mb + _AGENT_MB
     if gpus and per_gpu.value and (draft.declared("mem_per_gpu_mb") or peak is None):
         draft.because["memory_mb"] = f"{per_gpu.source}: a GPU"
-        return int(per_gpu.value) * gpus
+        asked_mb = int(per_gpu.value) * gpus
+        return asked_mb if draft.declared("mem_per_gpu_mb") else int(min(asked_mb, _most_memory_mb(draft, layout)))
     if peak is not None:
         return _measured_memory(draft, layout, peak)
     share_mb = layout.gpu_type.share_memory_mb if layout.gpu_type is not None else None
@@ -192,6 +193,17 @@ def _choose_memory(draft: Draft, layout: Layout, cpus: int) -> int:
     per_cpu_mb, source = _memory_per_cpu(draft)
     draft.because["memory_mb"] = f"{source}: {per_cpu_mb} MB a core"
     return per_cpu_mb * cpus
+
+
+def _most_memory_mb(draft: Draft, layout: Layout) -> float:
+    """What a node has at most that has the job's GPUs: memory that nobody asked for is no reason to refuse a job."""
+    name = layout.gpu_type.name if layout.gpu_type is not None else ""
+    nodes = [
+        node for node in draft.nodes() if (node.gpus.get(name, 0) if name else sum(node.gpus.values())) >= layout.gpus
+    ]
+    most_mb = max((node.memory_mb for node in nodes), default=math.inf)
+    limit_mb = draft.partition.max_memory_per_node_mb if draft.partition is not None else None
+    return min(most_mb, limit_mb or math.inf)
 
 
 def _measured_memory(draft: Draft, layout: Layout, peak: Figure) -> int:

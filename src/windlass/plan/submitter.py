@@ -33,6 +33,5 @@ def with_submitter_defaults(settings: Mapping[str, Setting], study: Study, clust
     if has_gpus and not sized:
         fill("gpus", _GPUS)
     if has_gpus and settings["memory_mb"].value is None:
-        most_mb = max((node.memory_mb for node in nodes), default=_MEMORY_PER_GPU_MB)
-        fill("mem_per_gpu_mb", min(_MEMORY_PER_GPU_MB, most_mb))
+        fill("mem_per_gpu_mb", _MEMORY_PER_GPU_MB)  # plan/slurm.py cuts it to what a node has, for all GPUs of a job
     return filled

@@ -56,7 +56,7 @@ def lint_script(
     notes += _lint_ignored(script)
     notes += [wrong(mistake.line, mistake.message, mistake.hint) for mistake in script.mistakes]
     notes += _lint_options(script)
-    notes += lint_values(script, folder, environ or {})
+    notes += lint_values(script, folder, environ or {}, array)
     notes += lint_array(script, folder, environ or {}, array)
     notes += _lint_missing(script)
     notes += _lint_body(script)

@@ -23,8 +23,14 @@ _SIZES = ("mem", "mem-per-cpu", "mem-per-gpu", "tmp")
 _COUNTS = ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu")
 
 
-def lint_values(script: Script, folder: str, environ: Mapping[str, str]) -> Iterator[Note]:
-    """Each value by itself, and then log files with what the other options say of them."""
+def lint_values(script: Script, folder: str, environ: Mapping[str, str], given: str | None = None) -> Iterator[Note]:
+    """Each value by itself, and then log files with what the other options say of them.
+
+    `given` is the range of an array on sbatch's command line.
+    """
+    array = script.value("array") if given is None else given
+    if given is not None:
+        yield from _array(0, given, "--array=0-9%3")
     chdir = script.value("chdir")
     base = os.path.join(folder, chdir) if chdir else folder
     for option in script.options:
@@ -37,13 +43,13 @@ def lint_values(script: Script, folder: str, environ: Mapping[str, str]) -> Iter
         elif option.name in _SIZES:
             yield from _size(option, value)
         elif option.name == "array":
-            yield from _array(option, value)
+            yield from _array(option.line, value, "#SBATCH --array=0-9%3")
         elif option.name == "mail-type":
-            yield from _mail(option, value, script)
+            yield from _mail(option, value, array)
         elif option.name in _COUNTS and not _COUNT.fullmatch(value):
             yield wrong(option.line, f"--{option.name} must be a whole number, not {value!r}")
         elif option.name in _LOGS:
-            yield from _log(option, value, script, base, environ)
+            yield from _log(option, value, script, array is not None, base, environ)
         elif option.name == "job-name" and "%" in value:
             yield remark(option.line, "% is filled in in names of log files, not in the job's name")
         elif option.name == "chdir" and "$" not in value and not os.path.isdir(base):
@@ -106,30 +112,32 @@ def _size(option: Option, value: str) -> Iterator[Note]:
         yield remark(option.line, f"--{option.name}={value} is {value} MB", f"--{option.name}={value}G")
 
 
-def _array(option: Option, value: str) -> Iterator[Note]:
+def _array(line: int, value: str, example: str) -> Iterator[Note]:
     found = _ARRAY.fullmatch(value)
     if not found:
-        yield wrong(option.line, f"--array={value} is no list of numbers: sbatch refuses it", "#SBATCH --array=0-9%3")
+        yield wrong(line, f"--array={value} is no list of numbers: sbatch refuses it", example)
         return
     if found[1] == "%":
-        yield remark(option.line, "a % without a number is no limit", "#SBATCH --array=0-9%3")
+        yield remark(line, "a % without a number is no limit", example)
     for first, last in re.findall(r"(\d+)-(\d+)", value):
         if int(first) > int(last):
-            yield wrong(option.line, f"--array={value}: {first} is above {last}: sbatch refuses it", f"{last}-{first}")
+            yield wrong(line, f"--array={value}: {first} is above {last}: sbatch refuses it", f"{last}-{first}")
 
 
-def _mail(option: Option, value: str, script: Script) -> Iterator[Note]:
+def _mail(option: Option, value: str, array: str | None) -> Iterator[Note]:
     words = [word.strip().upper() for word in value.split(",")]
     for word in words:
         if word not in _MAILS:
             yield wrong(option.line, f"--mail-type={word}: sbatch does not know it", "END,FAIL")
-    if "ARRAY_TASKS" in words and script.value("array"):
+    if "ARRAY_TASKS" in words and array:
         yield remark(option.line, "a mail for every task of the array", "END,FAIL: one for the whole array")
-    elif "ALL" in words and script.value("array"):
+    elif "ALL" in words and array:
         yield remark(option.line, "mail of every kind for an array is a flood", "END,FAIL")
 
 
-def _log(option: Option, value: str, script: Script, base: str, environ: Mapping[str, str]) -> Iterator[Note]:
+def _log(
+    option: Option, value: str, script: Script, array: bool, base: str, environ: Mapping[str, str]
+) -> Iterator[Note]:
     if value.startswith("~"):
         yield wrong(
             option.line,
@@ -143,7 +151,6 @@ def _log(option: Option, value: str, script: Script, base: str, environ: Mapping
         yield remark(option.line, "a backslash in a log's name keeps Slurm from filling in any %")
         return
     marks = set(re.findall(r"%\d*([A-Za-z])", value.replace("%%", "")))
-    array = script.value("array") is not None
     if marks & {"a", "A"} and not array:
         yield remark(
             option.line,
