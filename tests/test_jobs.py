@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import Project, wait_for
 from windlass.collect.jobs import parse_job
 from windlass.collect.jobview import JobView, view_jobs
+from windlass.collect.look import read_register
 from windlass.collect.reconcile import study_view
 from windlass.collect.submissions import Submission
 from windlass.collect.ticket import find_traceback
@@ -305,6 +306,11 @@ def test_throttle(project: Project, fake: FakeSlurm) -> None:
         "update JobId=100 ArrayTaskThrottle=3",
         "update JobId=200 ArrayTaskThrottle=2",
     ]
+    register = StudyPaths(str(project.study_folder()))
+    assert read_register(register).throttle == 5
+    fake.answer("scontrol", None)  # Slurm keeps its limit: agents that start must not find a lower one, and then leave
+    assert "connect failure" in project.run("throttle", "2", code=1).stderr and read_register(register).throttle == 5
+    assert "connect failure" in project.run("throttle", "0", code=1).stderr and read_register(register).throttle is None
 
 
 def test_jobs_of_a_chain_follow_one_another(project: Project, fake: FakeSlurm) -> None:

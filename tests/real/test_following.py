@@ -12,6 +12,8 @@ from scripts.slurm import Cluster
 
 from tests.conftest import Project, wait_for
 from tests.real.conftest import on_cluster
+from windlass.collect.look import read_register
+from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
 from windlass.slurm.queue import read_queue
 from windlass.slurm.states import JobState
@@ -102,6 +104,13 @@ def test_ending_one_task(cluster_project: Project) -> None:
     wait_for(lambda: states(project)[0] == "running")
     project.run("cancel", "--job", f"{job}_0")
     wait_for(lambda: states(project)[:2] == ["cancelled", "running"])
+    # Slurm complains of the task that has ended, and changes the others.
+    assert project.run("throttle", "2").stdout == "at most 2 jobs at a time\n"
+    wait_for(lambda: states(project) == ["cancelled", "running", "running", "waiting"])
+    assert read_register(StudyPaths(str(project.study_folder()))).throttle == 2
+    project.run("throttle", "0")
+    wait_for(lambda: states(project) == ["cancelled", "running", "running", "running"])
+    assert read_register(StudyPaths(str(project.study_folder()))).throttle is None
 
 
 def test_why_a_trial_has_not_started(cluster_project: Project) -> None:

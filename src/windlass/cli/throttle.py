@@ -8,9 +8,11 @@ import click
 
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.jobs import look_at_jobs
+from windlass.collect.look import read_register
 from windlass.errors import SchedulerError, input_error
 from windlass.flow import set_throttle
 from windlass.launch.control import send_throttle
+from windlass.paths import StudyPaths
 from windlass.slurm.queue import forget_queue
 from windlass.slurm.states import JobState
 
@@ -44,12 +46,7 @@ def command(limit: int, study: str | None, folder: str | None, as_json: bool) ->
     running = sum(job.state is JobState.RUNNING for job in single)
     waiting = sorted({job.array for job in single if job.state is JobState.WAITING and job.array is not None})
     shares = share(limit, len(waiting))
-    for array, part in zip(waiting, shares, strict=True):
-        problem = send_throttle(array, part)
-        if problem is not None:
-            raise SchedulerError(f"job {array}: {problem}")
-    set_throttle(paths, limit)
-    forget_queue(paths.queue)
+    _apply(paths, limit, dict(zip(waiting, shares, strict=True)))
     ending = max(0, running - limit) if limit else 0
     if as_json:
         arrays = dict(zip(map(str, waiting), shares, strict=True))
@@ -59,6 +56,21 @@ def command(limit: int, study: str | None, folder: str | None, as_json: bool) ->
     if ending:
         text += f"; {ending} of the {running} that run end after the trials they have begun"
     print(text)
+
+
+def _apply(paths: StudyPaths, limit: int, arrays: dict[int, int]) -> None:
+    """Set the limit of agents and those of Slurm, in the order in which no job starts only to find itself too many."""
+    before = read_register(paths).throttle
+    raised = before is not None and (limit == 0 or limit > before)
+    if raised:
+        set_throttle(paths, limit)
+    answers = {array: send_throttle(array, part) for array, part in arrays.items()}
+    forget_queue(paths.queue)
+    problems = [f"job {array}: {problem}" for array, problem in answers.items() if problem is not None]
+    if problems:
+        raise SchedulerError("\n".join(problems) + "\n  hint: the jobs that wait keep their limit; try again later")
+    if not raised:
+        set_throttle(paths, limit)
 
 
 def share(limit: int, arrays: int) -> list[int]:

@@ -22,15 +22,22 @@ def send_cancel(jobs: Sequence[str], *, only_waiting: bool) -> str | None:
 
 
 def send_throttle(array: int, limit: int) -> str | None:
-    """Let `limit` tasks of the array run at a time, 0 for any number; None, or what went wrong."""
+    """Let `limit` tasks of the array run at a time, 0 for any number; None, or what went wrong.
+
+    Once tasks have ended while others wait, scontrol fails and has a line for each group of tasks: those that have
+    ended, and "No error" for those that it changed.
+    """
     answer = ask(["scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={limit}"], _PATIENCE_S)
-    return None if answer.ok else _what_went_wrong(answer)
+    return None if answer.ok or _all_ended(answer) else _what_went_wrong(answer)
+
+
+_HARMLESS = ("Invalid job id", "already completing or completed", "already finished", ": No error")
 
 
 def _all_ended(answer: Answer) -> bool:
-    lines = [line for line in answer.errors.splitlines() if line.strip()]
-    ended = ("Invalid job id", "already completing or completed")
-    return bool(lines) and all(any(text in line for text in ended) for line in lines)
+    """Whether a command failed only because jobs that it named have ended; the others have been changed."""
+    lines = [line for line in f"{answer.text}\n{answer.errors}".splitlines() if line.strip()]
+    return bool(lines) and all(any(text in line for text in _HARMLESS) for line in lines)
 
 
 def _what_went_wrong(answer: Answer) -> str:
