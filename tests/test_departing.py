@@ -13,7 +13,9 @@ import pytest
 
 from windlass.agent.interrupt import Limits
 from windlass.agent.others import Others
+from windlass.agent.tally import Tally
 from windlass.paths import StudyPaths
+from windlass.states import Cause
 
 
 def limits(time_s: float | None, job_time_s: float, **more: Any) -> Limits:
@@ -33,6 +35,20 @@ def test_what_fits_is_judged_against_the_notice() -> None:
     assert not limits(None, 120.0).too_late(begin + 89, begin, False), "nobody knows how long trials take"
     resumed = limits(3600.0, 120.0, checkpoint={})
     assert not resumed.too_late(begin + 89, begin, False), "it goes on in another job"
+
+
+def test_trials_that_take_longer_than_they_should_are_not_begun_too_late() -> None:
+    tally = Tally()
+    job = limits(1.0, 240.0, lead_s=10.0)
+    assert job.deadline is not None and job.near_at == job.deadline - 10
+    for place, duration_s in enumerate([50.0, 200.0, 50.0, 3.0]):
+        done: Any = SimpleNamespace(started=1000.0, ended=1000.0 + duration_s)
+        tally.ended(done, Cause.DONE if place < 3 else Cause.FAILED, int(place == 3), 0)
+    assert tally.usual_s == 50.0, "one slow trial does not stop everything, and one that failed tells nothing"
+    for usual_s, fits in ((None, True), (tally.usual_s, False)):
+        job.usual_s = usual_s
+        assert job.too_late(job.deadline - 40, job.deadline - 240, False) is not fits
+    assert not job.too_late(job.deadline - 61, job.deadline - 240, False)
 
 
 NOW = 1_000_000.0

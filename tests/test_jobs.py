@@ -284,6 +284,14 @@ def test_a_trial_is_cancelled_and_jobs_stay(project: Project, fake: FakeSlurm) -
     assert fake.calls("scancel") == []
 
 
+def test_what_explain_says_of_a_cancelled_trial_works(project: Project, fake: FakeSlurm) -> None:
+    project.run("retry", "1", "--no-run")
+    project.run("cancel", "1")
+    text = project.run("explain", "1").stdout
+    assert "it was cancelled: `windlass retry 1` brings it back, `windlass retry --cancelled` all of these" in text
+    assert "1 trials are put back" in project.run("retry", "1", "--no-run").stderr
+
+
 def test_ending_a_job_by_its_number(project: Project, fake: FakeSlurm) -> None:
     submit(project, "s1", 2, 100)
     fake.answer("squeue", row(100, "0", "RUNNING", start=str(NOW)) + "\n" + row(100, "1", "RUNNING", start=str(NOW)))

@@ -100,3 +100,33 @@ def test_fewer_jobs_at_a_time_on_a_running_study(cluster_project: Project, slurm
         for path in (project.study_folder() / "journal").glob("2*.jsonl")
     ]
     assert sorted(map(len, begun)) == [1, 1, 6], "two agents had begun one each, and took no more"
+
+
+def test_no_trial_is_begun_that_takes_longer_than_the_job_has_left(cluster_project: Project, slurm: Cluster) -> None:
+    """Trials of half the job's time, of which the study says that they take a second: the second one would be cut off."""
+    project = cluster_project
+    keys = {
+        "command": "sh -c 'sleep 30; echo {n}'",
+        "parameters": {"n": [0, 1, 2]},
+        "slots": 1,
+        "code": "live",
+        "interrupt": {"lead": "10s"},
+        "needs": {"time": "1s", "cpus": 1},
+        "slurm": {"agents": 1},
+    }
+    project.write("study.yaml", json.dumps(keys))
+    nodes = slurm.run("sinfo", "--noheader", "--format=%N").split()[0]
+    slurm.run("scontrol", "create", "PartitionName=minute", f"Nodes={nodes}", "MaxTime=1", "State=UP")
+    project.run("run", "study.yaml", "--partition", "minute")
+    wait_for(lambda: project.counts().get("done") == 1)
+    wait_until_idle(slurm)
+    assert project.counts() == {"done": 1, "waiting": 2}
+    (agent,) = project.json("history", "--json")["agents"]
+    assert agent["reason"] == "the job's time is too short for another trial"
+    wait_for(lambda: [job["state"] for job in study_jobs(project)] == ["failed"])
+    first = project.run("status").stdout.splitlines()[0]
+    assert "2 trials are not done: the job's time of" in first
+    assert project.run("explain").stdout.splitlines()[0] == first
+    assert f"it waits, 1 trials before it; {first.partition(': ')[2]}" in project.run("explain", "2").stdout
+    assert first.partition(": ")[2] in project.run("watch", code=None).stdout
+    slurm.run("scontrol", "delete", "PartitionName=minute")

@@ -26,6 +26,7 @@ class Limits:
         self.job_time_s = config.job_time_s if job else None
         self.end_grace_s = config.end_grace_s if job else config.grace_s
         self.trial_time_s = config.trial_time_s
+        self.usual_s: Optional[float] = None  # what trials have taken here; see Tally
         self.resumable = config.checkpoint is not None  # then trials may begin in one job and end in another
         self._lead_s = config.lead_s
         self._end_is_known = False  # from Slurm
@@ -53,7 +54,7 @@ class Limits:
         """After this no trial is begun: it could not end before the notice, which is when trials are told to stop."""
         if self._near_at is None:
             return math.inf
-        return self._near_at - (0.0 if self.resumable else self.trial_time_s or 0.0)
+        return self._near_at - (0.0 if self.resumable else max(self.trial_time_s or 0.0, self.usual_s or 0.0))
 
     def too_late(self, now: float, ready_at: float, is_first: bool) -> bool:
         """Whether a trial begun now would be cut by the end of the job's time.

@@ -162,6 +162,7 @@ class Loop:
         if self._limits.is_near(now) and self._mode in (Mode.RUN, Mode.DRAIN):
             self._end_is_near(self._limits.deadline or now)
         if self._mode is Mode.RUN:
+            self._limits.usual_s = runner.tally.usual_s
             if self._limits.too_late(now, self._began, not (runner.attempts or runner.finished)):
                 self._change(Mode.DRAIN, "the job's time is too short for another trial")
             else:

@@ -56,7 +56,7 @@ class Others:
     def are_waited_for(self, held: Mapping[str, Ranges], limits: Limits, longest_s: Optional[float]) -> bool:
         """Whether an agent with these limits, whose longest trial took `longest_s`, stays for what others hold."""
         now = time.time()
-        trial_s = limits.trial_time_s or longest_s
+        trial_s = max(limits.trial_time_s, limits.usual_s or 0.0) if limits.trial_time_s else longest_s
         return self.may_come_back(held, now, wall_of(limits.latest_begin), trial_s, limits.resumable)
 
     def may_come_back(

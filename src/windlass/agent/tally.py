@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
 from windlass.agent.child import Attempt
 from windlass.journal.code import render_code
@@ -11,6 +12,7 @@ from windlass.states import Cause
 
 _MOST_TRIALS = 200  # A line for each of many short trials would only make a second, worse journal.
 _FAILED = 1
+_MEDIAN_OF = 25
 
 
 class JobLog:
@@ -65,6 +67,8 @@ class Tally:
         self._code = 0
         self._counts: Dict[str, int] = {}
         self.longest_s: Optional[float] = None  # of the trials that are done
+        self.usual_s: Optional[float] = None  # their median, of the last ones; the lower one of two
+        self._last_s: Deque[float] = deque(maxlen=_MEDIAN_OF)
 
     @property
     def cut(self) -> int:
@@ -78,7 +82,9 @@ class Tally:
         self._code = code or (128 + number if number else _FAILED)
         self._counts[cause.value] = self._counts.get(cause.value, 0) + 1
         if cause is Cause.DONE:
-            self.longest_s = max(self.longest_s or 0.0, attempt.ended - attempt.started)
+            self._last_s.append(attempt.ended - attempt.started)
+            self.longest_s = max(self.longest_s or 0.0, self._last_s[-1])
+            self.usual_s = sorted(self._last_s)[(len(self._last_s) - 1) // 2]
         if self._log is not None:
             how = f" (signal {number})" if number else f" (exit code {code})" if code else ""
             self._log.trial(attempt, cause, how)

@@ -24,6 +24,7 @@ from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.view.jobs import render_jobs, render_nobody, render_wait
 from windlass.view.story import render_attempts
+from windlass.view.trouble import explain_standstill, find_trouble
 
 
 @click.command()
@@ -49,7 +50,8 @@ def _study_story(paths: StudyPaths) -> dict[str, Any]:
     if not open_trials and not view.running:
         reason = "nothing is left to do"
     elif not alive:
-        reason = f"{open_trials} trials wait and {render_nobody(view.jobs)}"
+        waits = "1 trial waits" if open_trials == 1 else f"{open_trials} trials wait"
+        reason = str(find_trouble(view) or f"{waits} and {render_nobody(view.jobs)}")
     else:
         slots = sum(agent.record.slots for agent in alive)
         reason = f"{len(view.running)} of {slots} slots are busy; {open_trials} trials wait for a free one"
@@ -82,7 +84,7 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     lines.append(f"  {verdict}")
     if view.jobs is not None and rs.contains(register.todo, number) and not any(alive.values()):
         lines += [f"    {line}" for line in render_wait(view.jobs)]
-    if rs.contains(register.todo, number):
+    if rs.contains(register.todo, number) and find_trouble(view) is None:
         lines += [f"    {reason}" for reason in _not_ready(view)]
     if stories and (stories[-1].end or {}).get("cause") not in (None, "done"):
         tail = last_lines(OutputReader(paths, stories[-1].agent).read(number, stories[-1].attempt), 10)
@@ -134,14 +136,14 @@ def _verdict(register: Register, number: int, view: StudyView, done: bool) -> st
     if rs.contains(register.todo, number):
         before = rs.count(rs.intersect(register.todo, [(0, number)]))
         at_work = any(agent.alive for agent in view.agents)
-        who = "an agent takes it when a slot is free" if at_work else render_nobody(view.jobs)
+        who = "an agent takes it when a slot is free" if at_work else explain_standstill(view)
         return f"it waits, {before} trials before it; {who}"
     if holder is not None:
         return _verdict_of_held(agents.get(holder), holder, done)
     if done:
         return "it is done"
     if rs.contains(register.cancelled, number):
-        return f"it was cancelled: `windlass retry {number}` brings it back"
+        return f"it was cancelled: `windlass retry {number}` brings it back, `windlass retry --cancelled` all of these"
     if not rs.contains(register.current, number):
         return "the study no longer has this setting"
     return f"it did not end well and is not tried again by itself: `windlass retry {number}`"

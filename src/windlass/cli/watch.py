@@ -18,8 +18,8 @@ from windlass.launch.inside import fetch_running, look_inside
 from windlass.paths import StudyPaths
 from windlass.spec.units import parse_duration_s
 from windlass.states import State
-from windlass.view.jobs import render_nobody
 from windlass.view.table import terminal_width
+from windlass.view.trouble import explain_standstill
 from windlass.view.watch import name_of_job, render_watch, running_in, watch_to_json
 
 LEAST_S = 30.0  # a look costs the node and the scheduler something
@@ -91,7 +91,7 @@ def _look(paths: StudyPaths | None, job: Job | None, foreign: str, deep: bool, a
     print(render_watch(view, job, now, terminal_width(sys.stdout)), end="", flush=True)
     if not pairs:
         open_trials = view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]
-        nobody = name_study(render_nobody(view.jobs), paths)
+        nobody = name_study(explain_standstill(view), paths)
         print(f"  {nobody if open_trials else 'nothing is left to do'}")
     for name, text in texts.items():
         print(f"\njob {name}\n{text}", end="", flush=True)

@@ -12,6 +12,7 @@ from windlass.collect.reconcile import StudyView
 from windlass.journal.fold import AgentRecord
 from windlass.slurm.states import JobState
 from windlass.states import Cause, State
+from windlass.view.jobs import render_nobody
 from windlass.view.progress import render_duration
 
 _NOT_READY = "not ready: "
@@ -55,6 +56,12 @@ def find_trouble(view: StudyView) -> Trouble | None:
     late = sum(agent.reason in _TIME_UP for agent in agents)
     late = max(late, sum(job.state is JobState.TIMED_OUT for job in jobs))
     return _explain_time(view, open_trials, late, request) if late else None
+
+
+def explain_standstill(view: StudyView) -> str:
+    """Why no agent is at work on trials that are open, and what would change that."""
+    trouble = find_trouble(view)
+    return render_nobody(view.jobs) if trouble is None else str(trouble)
 
 
 def _died_of_full_disk(job: JobView) -> bool:
