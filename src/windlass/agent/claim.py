@@ -132,6 +132,11 @@ class Claimer:
         """Agent → trials that it holds."""
         return self._register.read().held
 
+    def may_take(self) -> bool:
+        """Whether a trial is up for taking; one may have come back since the last look."""
+        register = self._register.read()
+        return bool(register.todo) and not register.is_beyond_throttle(self._agent)
+
     def recover(self) -> Recovered:
         return recover(self._paths, self._register, self._agent)
 

@@ -298,9 +298,10 @@ class Loop:
         # A job that is gone without a word: its trials will be ours when its lease is over.
         if recovered.suspects or (self._linger and self._claimer.others_hold()):
             return True
-        if self.others is None:
-            return False
-        return self.others.are_waited_for(self._claimer.held(), self._limits, self._runner.tally.longest_s)
+        held, longest_s = self._claimer.held(), self._runner.tally.longest_s
+        if self.others is not None and self.others.are_waited_for(held, self._limits, longest_s):
+            return True
+        return self._claimer.may_take()  # asked last: what its holder has given back meanwhile is there now
 
     def _wait_for_word(self) -> bool:
         """In a job, trials that did not end well: are we about to be told to end as well?"""
