@@ -378,7 +378,7 @@ sys.exit(end)
     (trial,) = project.json("results", "--json")
     assert [trial[f"loss{stat}"] for stat in ("", ".min", ".max")] == [300, 100, 300], trial
     shown = project.run("logs", "0")
-    assert shown.stdout.splitlines()[-1] == "began at 0" and "2 attempts before" in shown.stderr
+    assert shown.stdout.splitlines()[-1] == "began at 0" and "left out: 2 " in shown.stderr
     assert project.run("logs", "0", "--all").stdout.count("began at 0") == 3
     project.run("clean", "--checkpoints", "--yes")
     assert not list(folder_of(project).glob("checkpoints/*"))

@@ -113,7 +113,7 @@ def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None, e
     attempts, left_out = _attempts(paths, record, everything)
     if left_out:
         hint = f"windlass logs {number} --all --study {os.path.basename(paths.folder)}"
-        click.echo(f"== {left_out} attempts before the last `windlass retry` are left out: {hint}", err=True)
+        click.echo(f"== attempts before the last `windlass retry` that are left out: {left_out} (`{hint}`)", err=True)
     shown = _Shown(paths, number)
     if lines is not None:
         _write(last_lines(shown.pieces(attempts), lines))

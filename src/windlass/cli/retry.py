@@ -117,8 +117,9 @@ def _prepare(paths: StudyPaths, chosen: Ranges, fresh: bool) -> list[str]:
 def _render_moved(moved: list[str]) -> list[str]:
     if not moved:
         return []
-    others = f" (and {len(moved) - 1} others beside it)" if len(moved) > 1 else ""
-    return [f"begins at the beginning; the checkpoints up to now are in {moved[0]}{others}"]
+    if len(moved) == 1:
+        return [f"one trial begins at the beginning; its checkpoints up to now were moved to {moved[0]}"]
+    return [f"{len(moved)} trials begin at the beginning; their checkpoints were moved, the first to {moved[0]}"]
 
 
 def _follow(paths: StudyPaths, submitted: Submitted, reporter: StreamReporter, as_json: bool, quiet: bool) -> int:
