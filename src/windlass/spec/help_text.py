@@ -66,8 +66,8 @@ def parse_help(text: str) -> tuple[HelpOption, ...]:
 def _nothing_found(text: str) -> InputError:
     if _TRACEBACK in text:
         error = next(line.strip() for line in reversed(text.splitlines()) if line.strip())
-        hint = "its --help must work where windlass is started: install what is missing, or activate its environment"
-        return input_error(f"the script's --help fails: {error[:200]}", hint)
+        hint = "install what is missing, or activate the script's environment first; or write the study by hand: "
+        return input_error(f"no options found, the script's --help fails: {error[:200]}", hint + _MINIMAL_STUDY)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     saw = f"; it begins with {first[:80]!r}" if first else "; it is empty"
     return input_error(f"no options found in the script's --help{saw}", _MINIMAL_STUDY)
