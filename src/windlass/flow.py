@@ -53,7 +53,9 @@ from windlass.submission import agents_may_be_there, present_states, submit_agen
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
 _AGENT_FULL, _AGENT_REFUSED, _AGENT_OUTDATED = 5, 2, 6
 _POLL_S = 0.1
-_ENDING_POLLS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0)  # between questions to the scheduler while the last jobs end
+_ENDING_S = 3.0  # that the last jobs are given to end before the scheduler is asked
+_QUEUE_S = 10.0  # between questions to the scheduler
+_MOST_ENDING = 3  # answers that a job is still ending
 _JOBS_POLL_S = 0.5  # looks at files only; the scheduler is asked every 10 s at most
 _DEATHS_WITHOUT_PROGRESS = 3
 
@@ -196,16 +198,18 @@ def follow_jobs(
 
 
 def wait_for_jobs(paths: StudyPaths) -> None:
-    """Return when no job of the study runs any more. Its trials are through, so the scheduler is soon asked again.
+    """Return when no job of the study runs any more.
+
+    Its trials are through: the scheduler is asked once before the ten seconds are over that are between questions.
 
     A job that is only ending is not waited for longer than half a minute: a dead node can keep it so for hours.
     """
     ending = 0
-    for pause_s in itertools.chain(_ENDING_POLLS_S, itertools.repeat(_ENDING_POLLS_S[-1])):
+    for pause_s in itertools.chain((_ENDING_S,), itertools.repeat(_QUEUE_S)):
         time.sleep(pause_s)
         states = present_states(paths, pause_s)
         ending += JobState.ENDING in states
-        if JobState.RUNNING not in states and (JobState.ENDING not in states or ending > len(_ENDING_POLLS_S)):
+        if JobState.RUNNING not in states and (JobState.ENDING not in states or ending > _MOST_ENDING):
             return
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from windlass.claims import ranges as rs
 from windlass.claims.register import RegisterFile
@@ -14,11 +14,12 @@ from windlass.journal.read import JournalReader, journal_files, read_header
 from windlass.journal.write import DiskFull
 from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
-from windlass.slurm.queue import forget_queue, read_queue
+from windlass.slurm.queue import Queue, read_queue
 from windlass.slurm.rows import QueueRow
 from windlass.slurm.states import JobState
 
-_QUEUE_AGE_S = 2.0  # agents often leave together: one answer of the scheduler serves all of them
+_TAKEN_S = 2.0  # in which the scheduler takes a job
+_CLOCKS_S = 60.0  # by which the clocks of machines may differ
 _LOCK_PATIENCE_S = 5.0
 _TAIL_BYTES = 16 << 10
 _PRESENT = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.UNKNOWN})
@@ -65,47 +66,81 @@ class Departure:
 
     def _cancel_waiting(self, texts: List[str]) -> None:
         """Take agents out of the queue that would start for nothing, those of this study alone."""
-        waiting = [row for row in self._rows() or () if row.state is JobState.WAITING]
-        if not waiting:
+        count, arrays = self._still_waiting()
+        if not count:
             return
         # While this lock is held no client can add trials or submit agents for them.
         with Turn(self._register, self._paths.folder, _LOCK_PATIENCE_S):
             register = self._register.read()
             if register.todo or register.held_ranges():
                 return
-            arrays = sorted({str(row.array) for row in waiting})
             if ask(["scancel", "--state=PENDING", *arrays], {}) is None:
                 return
-        forget_queue(self._paths.queue)
-        count = sum(row.tasks() for row in waiting)
         jobs = "1 job that waited was" if count == 1 else f"{count} jobs that waited were"
         texts.append(f"{jobs} cancelled: all trials are through, and nothing was left for them")
 
+    def _still_waiting(self) -> Tuple[int, List[str]]:
+        """How many agents of this study wait, and the jobs they are of.
+
+        The scheduler's answer may be some seconds old: agents that have begun since then, this one too, do not wait.
+        """
+        queue = self._queue()
+        if queue is None:
+            return 0, []
+        begun = self._begun_since(queue.asked - _CLOCKS_S)
+        count, arrays = 0, set()
+        for row in self._rows_of(queue):
+            if row.state is JobState.WAITING:
+                here = sum(1 for array, task in begun if array == row.array and _is_of(row, task))
+                if row.tasks() > here:
+                    count += row.tasks() - here
+                    arrays.add(str(row.array))
+        return count, sorted(arrays)
+
+    def _begun_since(self, moment: float) -> Set[Tuple[Optional[int], Optional[int]]]:
+        """Array and task of this agent, and of those that have begun since then."""
+        begun: Set[Tuple[Optional[int], Optional[int]]] = set()
+        for path in journal_files(self._paths.journal):
+            header = read_header(path) or {}
+            job = header.get("job")
+            if job and (header.get("id") == self._agent or float(header.get("t", 0.0)) > moment):
+                begun.add((job.get("array"), job.get("task")))
+        return begun
+
     def _is_somebody_there(self) -> bool:
         """Whether an agent of this study waits or runs; also where the scheduler does not answer."""
-        rows = self._rows()
-        if rows is None:
+        queue = self._queue()
+        if queue is not None and any(when > queue.asked - _TAKEN_S for when in self._submitted().values()):
+            queue = read_queue(self._paths.queue, ask, _TAKEN_S)  # the former answer may not have what was submitted
+        if queue is None:
             return True
         gone = self._agents_gone()
-        return any(row.state is JobState.WAITING or (row.array, row.task) not in gone for row in rows)
+        waiting, _ = self._still_waiting()
+        rows = [row for row in self._rows_of(queue) if row.state is not JobState.WAITING]
+        return bool(waiting) or any((row.array, row.task) not in gone for row in rows)
 
-    def _rows(self) -> Optional[List[QueueRow]]:
-        """The queue's rows of this study's agents that wait or run; None where the scheduler does not answer."""
-        queue = read_queue(self._paths.queue, ask, _QUEUE_AGE_S)
-        if queue is None:
-            return None
-        comments = self._comments()
+    def _queue(self) -> Optional[Queue]:
+        """As everybody else: agents that leave together share one answer, which may be ten seconds old."""
+        return read_queue(self._paths.queue, ask)
+
+    def _rows_of(self, queue: Queue) -> List[QueueRow]:
+        """The queue's rows of this study's agents that wait or run."""
+        comments = self._submitted()
         return [row for row in queue.rows if row.comment in comments and row.state in _PRESENT]
 
-    def _comments(self) -> Set[str]:
-        """The comments that this study's jobs carry, from the journals of the clients that submitted them."""
-        found: Set[str] = set()
+    def _submitted(self) -> Dict[str, float]:
+        """The comments that this study's jobs carry, from the journals of the clients that submitted them, and when."""
+        found: Dict[str, float] = {}
         for path in journal_files(self._paths.journal):
             if os.path.basename(path).startswith("client-"):
                 reader = JournalReader(path)
                 events = reader.read()
                 while events:
-                    found.update(f"windlass:{event['sub']}" for event in events if event.get("e") == "submit")
+                    found.update(
+                        (f"windlass:{event['sub']}", float(event.get("t", 0.0)))
+                        for event in events
+                        if event.get("e") == "submit"
+                    )
                     events = reader.read()
         return found
 
@@ -118,6 +153,10 @@ class Departure:
             if job and (header.get("id") == self._agent or _has_ended(path)):
                 gone.add((job.get("array"), job.get("task")))
         return gone
+
+
+def _is_of(row: QueueRow, task: Optional[int]) -> bool:
+    return row.task == task if task is None else row.covers(task)
 
 
 def _has_ended(path: str) -> bool:
