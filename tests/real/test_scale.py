@@ -14,6 +14,11 @@ TRIALS, AGENTS = 2_000, 6
 # Calls are 10 s apart where they are decided; the wrapper writes its time down when the machine lets it.
 SQUEUE_GAP_S = 10.0 - 0.5
 
+SQUEUE = """case "$*" in *--states=PENDING*) kind=others ;; *) kind=own ;; esac
+date +%s.%N >> "{folder}/$kind.calls"
+exec "$REAL" "$@"
+"""
+
 
 def files_below(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
@@ -28,7 +33,8 @@ def last_end(project: Project) -> float:
 def test_many_trials_ask_little(cluster_project: Project) -> None:
     """One follows the study to its end, another one looks at it over and over."""
     project = cluster_project
-    calls = {name: wrap(project, name, 'exec "$REAL" "$@"') for name in ("sbatch", "squeue", "scancel", "srun")}
+    calls = {name: wrap(project, name, 'exec "$REAL" "$@"') for name in ("sbatch", "scancel", "srun")}
+    wrap(project, "squeue", SQUEUE.format(folder=project.folder))
     # In all 20 s at least, so that the queue is looked at several times; they print, so that every kind of file is made.
     project.write("tasks.txt", "sh -c 'echo 1; exec sleep 0.06'\n" * TRIALS)
     words = ["--on", "slurm", "--slots", "1", "--agents", str(AGENTS), "--throttle", str(AGENTS)]
@@ -42,7 +48,8 @@ def test_many_trials_ask_little(cluster_project: Project) -> None:
 
     assert calls_made(calls["sbatch"]) == 2, "one with --test-only, one to submit"
     assert calls_made(calls["scancel"]) == calls_made(calls["srun"]) == 0
-    asked = sorted(float(line) for line in calls["squeue"].read_text().splitlines())
+    assert calls_made(project.folder / "others.calls") == 1, "`run` asks once how many jobs of others wait"
+    asked = sorted(float(line) for line in (project.folder / "own.calls").read_text().splitlines())
     assert len(asked) >= 2
     gaps = [later - sooner for sooner, later in pairwise(asked)]
     # One exception: when all trials are through, `run --wait` asks once to see whether the jobs are over.
