@@ -15,7 +15,7 @@ TRIALS, AGENTS = 2_000, 6
 SQUEUE_GAP_S = 10.0 - 0.5
 
 SQUEUE = """case "$*" in *--states=PENDING*) kind=others ;; *) kind=own ;; esac
-date +%s.%N >> "{folder}/$kind.calls"
+date +%s.%N >> "$(dirname "$0")/../$kind.calls"
 exec "$REAL" "$@"
 """
 
@@ -34,7 +34,7 @@ def test_many_trials_ask_little(cluster_project: Project) -> None:
     """One follows the study to its end, another one looks at it over and over."""
     project = cluster_project
     calls = {name: wrap(project, name, 'exec "$REAL" "$@"') for name in ("sbatch", "scancel", "srun")}
-    wrap(project, "squeue", SQUEUE.format(folder=project.folder))
+    wrap(project, "squeue", SQUEUE)
     # In all 20 s at least, so that the queue is looked at several times; they print, so that every kind of file is made.
     project.write("tasks.txt", "sh -c 'echo 1; exec sleep 0.06'\n" * TRIALS)
     words = ["--on", "slurm", "--slots", "1", "--agents", str(AGENTS), "--throttle", str(AGENTS)]
