@@ -78,3 +78,18 @@ def test_a_failed_trial_can_be_executed_from_what_is_printed(project: Project, t
         )
         assert done.returncode == 3 and done.stdout == expected, f"{text}\n{done.stderr}"
     assert [path.stat().st_mtime_ns for path in kept.rglob("state.pt")] == before
+
+
+def test_variables_and_the_folder_stand_whatever_the_setup_does(project: Project) -> None:
+    project.write(
+        "show.py",
+        "import os, sys\nprint(os.environ['WINDLASS_SEED'], os.path.isdir(os.environ['source_dir']), flush=True)\n"
+        "sys.exit(4)\n",
+    )
+    project.write("study.yaml", "command: python show.py\nrepeat: 2\nenvironment: {setup: ['cd /']}\n")
+    project.run("run", "--on", "local", code=1)
+    lines = project.json("explain", "1", "--json")["by_hand"]
+    done = subprocess.run(
+        ["sh", "-c", "\n".join(lines)], cwd="/", env=project.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4 and done.stdout == project.run("logs", "1").stdout, (lines, done)

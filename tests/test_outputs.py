@@ -514,6 +514,11 @@ class TestSweeping:
         away.rename(paths.folder)
         assert release_folder(str(local)) == "" and not local.exists()
         assert kept(project)["out/1/late.txt"] == "out/1/late.txt"
+        leave_folder(local, paths, agent, 0, ["out/1/late.txt"])
+        Path(paths.folder).rename(away)
+        assert release_folder(str(local)) and local.exists()
+        os.utime(local, (time.time() - 15 * 86400,) * 2)
+        assert release_folder(str(local)) == "" and not local.exists(), "the study was removed long ago"
 
 
 def leave_folder(local: Path, paths: StudyPaths, agent: str, slot: int, written: list[str]) -> Path:

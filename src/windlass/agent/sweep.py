@@ -33,6 +33,8 @@ from windlass.slurm.gone import Gone, job_gone
 from windlass.slurm.queue import Queue, read_queue
 from windlass.trialfile import TrialFile
 
+_NO_STUDY = "is not there"
+_FORGOTTEN_S = 14 * 86400.0  # what is left of a study whose folder is gone stays for so long: a disk may come back
 _EMPTY_S = 86400.0  # an empty folder without a mark, of somebody who was killed while making it
 
 
@@ -104,7 +106,9 @@ def salvage(folder: str) -> str:
         return ""
     paths = StudyPaths(told["study"])
     if not os.path.isdir(paths.folder):
-        return f"the study's folder {paths.folder} is not there"
+        if time.time() - os.stat(folder).st_mtime > _FORGOTTEN_S:
+            return ""  # the study was removed: nobody will come for what its trials left
+        return f"the study's folder {paths.folder} {_NO_STUDY}"
     try:
         when = os.stat(paths.journal_of(told["agent"])).st_mtime
         trials = list(_unsafe_trials(folder, paths, told["agent"]))
@@ -203,7 +207,7 @@ def sweep_dead(roots: Sequence[str], queue_file: str, say: Callable[[str], None]
                 found.append(swept)
                 if swept.what == "removed":
                     say(f"{os.uname().nodename}: removed {path}, which a dead job had left ({swept.size >> 20} MB)")
-                elif swept.what == "kept":
+                elif swept.what == "kept" and not swept.why.endswith(_NO_STUDY):
                     say(f"{os.uname().nodename}: {path} of a dead job stays: {swept.why}")
     return found
 

@@ -35,8 +35,10 @@ def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list
     """
     plan, trial = _read_plan(paths), _read_trial(paths, number)
     commands = _commands(plan, paths, trial, checkpoint)
-    lines = [f"cd {shlex.quote(str(plan.get('workdir', '')))}"] if plan.get("workdir") else []
-    lines += _environment(plan.get("environment") or {})
+    lines = [f"cd {shlex.quote(str(plan['workdir']))}"] if plan.get("workdir") else []
+    environment = _environment(plan.get("environment") or {})
+    lines += [*environment, *(lines if environment else ())]  # the study's own lines may have gone elsewhere
+    lines += _variables(plan, trial)
     filled = {name: fill_text(text, trial, str(plan.get("name", ""))) for name, text in (plan.get("env") or {}).items()}
     variables = [f"export {name}={_quote(text)}" for name, text in filled.items() if text is not None]
     if plan.get("data") or any("${SLURM_TMPDIR}" in line for line in (*variables, *commands)):
@@ -48,6 +50,13 @@ def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list
         settings = shlex.quote(trial.settings_json.decode("utf-8", "replace"))
         lines.append(f'args_json_file="$(mktemp)"; printf %s {settings} > "$args_json_file"')
     return [*lines, *(f"{command} &&" for command in commands[:-1]), *commands[-1:]]
+
+
+def _variables(plan: Mapping[str, Any], trial: Trial) -> list[str]:
+    """Variables that programs read, besides those of the study's own `env:`."""
+    seed = trial.settings.get(str(plan.get("seed_name") or "seed"))
+    lines = [f"export source_dir={shlex.quote(str(plan['project_dir']))}"] if plan.get("project_dir") else []
+    return [*lines, *([f"export WINDLASS_SEED={seed}"] if seed is not None else [])]
 
 
 def render_command(paths: StudyPaths, number: int) -> str:

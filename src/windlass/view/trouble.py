@@ -86,7 +86,7 @@ def _explain_unready(agents: Sequence[AgentRecord]) -> Trouble:
     """No trial could begin anywhere. Where agents give several reasons, the most frequent one."""
     problem = Counter(agent.reason.removeprefix(_NOT_READY) for agent in agents).most_common(1)[0][0]
     hosts = sorted({agent.host for agent in agents if agent.reason.endswith(problem)})
-    shown = " ".join(problem.split())
+    shown = " ".join(problem.split()).removesuffix("; `windlass run` packs it anew")  # the remedy says so
     if len(shown) > _SHOWN_CHARACTERS:
         shown = shown[:_SHOWN_CHARACTERS].rstrip() + " …"
     where = f" on {', '.join(hosts)}" if hosts and not any(host in shown for host in hosts) else ""
