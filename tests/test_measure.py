@@ -295,7 +295,7 @@ class TestCurve:
     def test_of_variants_the_smallest_is_put_side_by_side(self, project: Project, machine: Machine) -> None:
         """Two of 2500 MB fit 5500 MB; how many small ones pay is another question."""
         machine.give(project, cores=4, total_mb=5500)
-        command = "python3 crowd.py 100 0.02 8 8 {mb} {seed}"
+        command = "python3 crowd.py 5000 0.02 8 8 {mb} {seed}"
         project.write(
             "study.yaml",
             f"command: {command}\nparameters: {{mb: [500, 2500]}}\nseeds: 6\nvariants: [mb]\nneeds: {{gpus: 1}}\n",
