@@ -80,9 +80,9 @@ def test_the_end_is_near(cluster_project: Project, slurm: Cluster) -> None:
         slurm.run("scancel", "--batch", "--signal=USR1", task)
     wait_until_idle(slurm)
     assert cluster_project.counts() == {"interrupted": 4}
-    wait_for(lambda: "ending" not in {job["state"] for job in study_jobs(cluster_project)})
-    states = {job["state"] for job in study_jobs(cluster_project)}
-    assert "failed" in states and states <= {"done", "failed"}, "the last job says that trials are left"
+    # The last job says that trials are left. The scheduler's last answer may be ten seconds old.
+    over = [{"failed"}, {"done", "failed"}]
+    wait_for(lambda: {job["state"] for job in study_jobs(cluster_project)} in over)
     run_to_the_end(cluster_project, slurm)
     check_counts(cluster_project, records)
 

@@ -58,7 +58,7 @@ def test_an_agent_is_killed(cluster_project: Project, slurm: Cluster) -> None:
     held.unlink()
     run_to_the_end(project, slurm)
     check_witnesses(project, records, 18)
-    assert "failed" in {job["state"] for job in study_jobs(project)}
+    wait_for(lambda: "failed" in {job["state"] for job in study_jobs(project)})
 
 
 def test_one_task_is_cancelled(cluster_project: Project, slurm: Cluster) -> None:
