@@ -44,6 +44,7 @@ def test_a_trial_under_way_tells_of_itself() -> None:
     assert remaining_s(running(0, 960.0, [40, 200, 160.0]), NOW) == 160.0
     assert remaining_s(running(0, 960.0, [40, 200, 160.0], told=990.0), NOW) == 150.0  # ten seconds ago
     assert remaining_s(running(0, 960.0, [40, 200, None]), NOW) == pytest.approx(160.0)  # from its own rate
+    assert remaining_s(running(0, NOW - 2.0, [1, 2000, None]), NOW) is None  # most of it was the start of the program
     assert remaining_s(running(0, 960.0, [40, None, None]), NOW) is None
     assert remaining_s(running(0, 960.0), NOW) is None
 

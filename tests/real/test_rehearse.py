@@ -29,6 +29,13 @@ def rehearse(project: Project, limit: str, code: int) -> subprocess.CompletedPro
     return project.run("run", "--rehearse", "--rehearse-limit", limit, "--agents", "3", "--json", code=code)
 
 
+def assert_all_came_back(project: Project) -> None:
+    """A trial may die of the signal before the agent has heard it, and its slot be filled once more."""
+    counts = project.counts()
+    assert set(counts) == {"interrupted", "waiting"} and counts["interrupted"] >= 2, counts
+    assert sum(counts.values()) == TRIALS
+
+
 def test_the_rest_is_released_once_it_has_levelled_out(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project
     study(project, most=130, rate=5, memory="200MB")  # and the interpreter: about 150 MB
@@ -50,7 +57,7 @@ def test_what_grows_for_ever_is_refused_and_nothing_else_submitted(cluster_proje
     done = rehearse(project, "6s", 1)
     assert "the rehearsal was refused: memory: " in done.stderr and "still growing at" in done.stderr
     assert "needs: {memory: " in done.stderr
-    assert project.counts() == {"interrupted": 2, "waiting": 4}
+    assert_all_came_back(project)
     wait_until_idle(slurm)
     assert len(study_jobs(project)) == 1
     project.run("run", "--agents", "3", "--quiet")
@@ -66,7 +73,7 @@ def test_ctrl_c_cancels_the_rehearsal(cluster_project: Project, slurm: Cluster) 
     _, errors = process.communicate(timeout=180)
     assert process.returncode == 130, errors
     wait_until_idle(slurm)
-    assert project.counts() == {"interrupted": 2, "waiting": 4}
+    assert_all_came_back(project)
     assert len(study_jobs(project)) == 1
 
 

@@ -32,7 +32,7 @@ def test_a_look_inside_a_study_and_inside_a_job_of_others(cluster_project: Proje
     (job,) = project.json("status", "--json")["jobs"]["submissions"]
     said = wait_for(lambda: [one for one in project.json("watch", "--json")["running"] if one["eta_s"]])[0]
     assert said["steps"] == 2000 and 0 < said["step"] < 2000
-    assert 0.5 * 400 < said["eta_s"] + said["for_s"] < 1.6 * 400  # 2000 steps of 0.2 s
+    assert 0.5 * 400 < said["eta_s"] + said["for_s"] < 4 * 400  # 2000 steps of 0.2 s, or longer on a busy machine
     status = project.json("status", "--json")
     assert status["running"][0]["steps"] == 2000 and status["time_left"]["seconds"] > 100
     text = project.run("watch", str(job["job"]), "--deep").stdout

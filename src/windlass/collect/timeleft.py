@@ -13,6 +13,7 @@ from windlass.journal.fold import AgentRecord, TrialRecord
 
 _PLAYED_OUT = 10_000  # so many waiting trials are put into slots one by one; of more the mean tells as much
 _OVERDUE = 0.1  # a trial that has taken longer than others is expected to take this share of theirs more
+_STARTING_S = 5.0
 _FEWEST = 3  # trials that must be done before their spread means anything
 
 
@@ -86,7 +87,10 @@ def elapsed_s(record: TrialRecord, now: float) -> float:
 
 
 def remaining_s(record: TrialRecord, now: float) -> float | None:
-    """What a trial under way has told of itself; None where it has told nothing."""
+    """What a trial under way has told of itself; None where it has told nothing, or has only just begun.
+
+    In the first seconds most of the time went into the start of the program, and its rate would be far off.
+    """
     progress = record.progress
     if progress is None or record.told is None:
         return None
@@ -96,6 +100,8 @@ def remaining_s(record: TrialRecord, now: float) -> float | None:
     if progress.steps is None or progress.step <= 0:
         return None
     took_s = elapsed_s(record, record.told)
+    if took_s < _STARTING_S:
+        return None
     return max(0.0, took_s * (progress.steps - progress.step) / progress.step - ago_s)
 
 
