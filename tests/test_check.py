@@ -200,7 +200,7 @@ def test_results_in_home_where_there_is_scratch(good: Project) -> None:
     good.write(
         "config/windlass/sites/toy.toml", f'scratch = "{good.folder.parent}/scratch/$USER"\nlogin_hosts = ["nowhere"]\n'
     )
-    good.env["HOME"] = str(good.folder)
+    good.env["HOME"] = str(good.folder.parent)
     said = good.json("check", "--site", "toy", "--no-run", "--folder", str(good.folder / "studies"), "--json", code=1)
     (item,) = [item for item in said["items"] if item["name"] == "folders"]
     assert item["verdict"] == "fail" and "export SCRATCH=" in item["todo"]

@@ -275,8 +275,10 @@ class TestConda:
                 enter_conda("torch", base_environment(), "/", print)
 
     def test_before_the_queue_with_what_there_is(self, project: Project) -> None:
-        self.root(project.folder)
-        project.env["HOME"] = str(project.folder)
+        home = project.folder / "home"
+        home.mkdir()
+        self.root(home)
+        project.env["HOME"] = str(home)
         project.write(
             "study.yaml", "command: python -c 'import sys; print(sys.prefix)'\nenvironment: {conda: tensorflow}\n"
         )
@@ -285,7 +287,7 @@ class TestConda:
         assert "there are: torch" in done.stderr
         project.write("study.yaml", "command: python -c 'import sys; print(sys.prefix)'\nenvironment: {conda: torch}\n")
         project.run("run")
-        assert str(project.folder / "miniconda3/envs/torch") in project.run("logs", "0").stdout
+        assert str(home / "miniconda3/envs/torch") in project.run("logs", "0").stdout
 
 
 def build_of(tmp_path: Path, text: str, **more: Any) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class Study:
     stages: tuple[Stage, ...]
     space: Space
     workdir: str  # where trials are executed: the study file's folder
-    project_dir: str  # the project's root: the nearest folder above with .git or pyproject.toml
+    project_dir: str  # the project's root; see `paths.find_project`
     source: str = ""  # path of the study file; empty when given on the command line
     source_text: str = ""  # as read, to be kept with the results
     # Task files: each row of the space is one command line of its own instead of a setting.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import List, Optional
+import stat
+from typing import Iterator, List, Optional
 
 STUDIES = ".windlass"  # in a project's root: where its studies' folders are, unless there is a scratch
 ELSEWHERE = "elsewhere"  # in there: a list of other places that this project's studies were put
@@ -47,19 +48,92 @@ def expand_node_path(path: str) -> str:
 def find_project(start: str) -> str:
     """The root of the project that `start` is in: the nearest folder at or above it that looks like one.
 
-    Where none does, it is the current folder if `start` is below that, else `start` itself.
+    A folder above `start` that is not one project's own (see `why_no_project`) never counts, whatever lies in it.
+    Where no folder counts, the root is the current folder if `start` is below it, else `start` itself.
     """
     start = os.path.abspath(start)
+    for folder in _marked_folders(start):
+        if not why_no_project(folder):
+            return folder
+    here = os.path.abspath(os.curdir)
+    is_below = os.path.commonpath([here, start]) == here
+    return here if is_below and not why_no_project(here) else start
+
+
+def passed_over(start: str) -> List[str]:
+    """Folders at or above `start`, and below its project's root, that look like a project and are none."""
+    found = []
+    for folder in _marked_folders(os.path.abspath(start)):
+        if not why_no_project(folder):
+            break
+        found.append(folder)
+    return found
+
+
+def _marked_folders(start: str) -> Iterator[str]:
+    """The folders at or above `start` with a project's mark, the nearest first."""
     folder = start
     while True:
-        if any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS):
-            return folder
+        marks = [mark for mark in _PROJECT_MARKS if os.path.exists(os.path.join(folder, mark))]
+        # A checkout that a group shares is a project; a `.windlass` alone in a group's folder was left there.
+        if marks and (marks != [STUDIES] or not _is_a_groups(folder)):
+            yield folder
         parent = os.path.dirname(folder)
         if parent == folder:
-            break
+            return
         folder = parent
-    here = os.path.abspath(os.curdir)
-    return here if os.path.commonpath([here, start]) == here else start
+
+
+def why_no_project(folder: str) -> str:
+    """Why a folder cannot be the root of a project, to follow its path in a sentence; "" where it can be.
+
+    The home folder, ``/`` and folders such as /tmp hold much that has nothing to do with one project, and all of a
+    project's files may be copied to a cluster.
+    """
+    real = os.path.realpath(folder)
+    if real == os.sep:
+        return "is the root of the file system"
+    if real in _home_folders():
+        return "is your home folder"
+    try:
+        mode = os.stat(real).st_mode
+    except OSError:
+        return ""
+    return "can be written to by all users" if mode & stat.S_IWOTH else ""
+
+
+def _is_a_groups(folder: str) -> bool:
+    """Whether a folder is another user's and a group writes to it."""
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return False
+    return bool(status.st_mode & stat.S_IWGRP) and status.st_uid != os.getuid()
+
+
+def why_no_study(folder: str) -> str:
+    """Why a study cannot be in a folder that is its project's root; "" where it can.
+
+    A folder of the user's own that is open to all is accepted here: some file systems show every folder like that.
+    """
+    why = why_no_project(folder)
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return why
+    is_open = bool(status.st_mode & stat.S_IWOTH)
+    is_own = status.st_uid == os.getuid() and not status.st_mode & stat.S_ISVTX
+    return "" if is_open and is_own and "users" in why else why
+
+
+def _home_folders() -> List[str]:
+    """The home folder as the environment has it, and as the account has it."""
+    homes = [os.environ.get("HOME", "")]
+    try:
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        pass  # a container without an account for this user
+    return [os.path.realpath(home) for home in homes if home]
 
 
 class StudyPaths:

@@ -10,13 +10,13 @@ from typing import Any
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Needs, Study, Warm
-from windlass.paths import find_project
 from windlass.spec.commands import build_stages
 from windlass.spec.document import Document, Path, Problems, parse_document
 from windlass.spec.ladder import build_ladder
 from windlass.spec.names import check_names
 from windlass.spec.on_node import build_checkpoint, build_environment
 from windlass.spec.parameters import Placed, parse_parameters
+from windlass.spec.project import locate_project
 from windlass.spec.schema import StudyKeys
 from windlass.spec.space import build_space, names_of
 from windlass.spec.structure import check_keys
@@ -83,13 +83,16 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     checkpoint = build_checkpoint(keys, [stage for stage, _ in stages], problems)
     ladder = build_ladder(keys, stages, space, problems)
     check_names(keys, names_of(space), problems)
+    name = slug(keys.name or place.default_name)
+    project_dir, misplaced = locate_project(workdir, name, place.source, warnings)
+    problems.found += misplaced
     problems.raise_if_any()
     return Study(
-        name=slug(keys.name or place.default_name),
+        name=name,
         stages=tuple(stage for stage, _ in stages),
         space=space,
         workdir=workdir,
-        project_dir=find_project(workdir),
+        project_dir=project_dir,
         source=place.source,
         source_text=document.text,
         metric=keys.metric,

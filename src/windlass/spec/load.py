@@ -7,11 +7,12 @@ import os
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Metric, Space, Study
-from windlass.paths import FILE_NAMES, SUBFOLDER, TASK_ENDINGS, YAML_ENDINGS, find_project, find_study_file
+from windlass.paths import FILE_NAMES, SUBFOLDER, TASK_ENDINGS, YAML_ENDINGS, find_study_file
 from windlass.search.template import placeholder_names
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
 from windlass.spec.fields import check_metric, check_repeat, check_seeds
+from windlass.spec.project import locate_project
 from windlass.spec.schema import StudyKeys
 from windlass.spec.space import REPEAT_NAME, repetitions
 from windlass.spec.structure import nearest_word
@@ -110,17 +111,20 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
         warnings.append(f"{variable} in a command is passed on as it stands; `bash -c '…'` would replace it")
     seeds = _task_seeds(tasks, overrides, problems, warnings)
     repeats = _task_repeats(overrides, problems)
+    place = _place(path)
+    name = slug(overrides.name or place.default_name)
+    project_dir, misplaced = locate_project(place.folder, name, place.source, warnings)
+    problems += misplaced
     if problems:
         raise InputError(problems)
-    place = _place(path)
     return Study(
-        name=slug(overrides.name or place.default_name),
+        name=name,
         stages=(),
         space=Space(
             "list", seeds=seeds or repeats, seed_name=REPEAT_NAME if repeats else "seed", repeats=bool(repeats)
         ),
         workdir=place.folder,
-        project_dir=find_project(place.folder),
+        project_dir=project_dir,
         source=place.source,
         source_text=text,
         tasks=tasks,
