@@ -239,7 +239,11 @@ def test_a_site_that_wants_long_jobs_gets_them() -> None:
 def test_so_many_at_a_time_as_the_user_asks_for() -> None:
     made = plan(30, {"throttle": 5}, gpus=1, time_s=60.0)
     assert (made.agents, made.waves, made.agents_because) == (5, 6, "command line: 5 at a time")
-    assert plan(3, {"throttle": 5}, gpus=1, time_s=60.0).agents == 3
+    few = plan(3, {"throttle": 5}, gpus=1, time_s=60.0)
+    assert (few.agents, few.agents_because) == (
+        3,
+        "command line: 5 at a time, and 3 are enough for all trials at once",
+    )
     assert plan(30, {"throttle": 5, "max_jobs": 2}, gpus=1, time_s=60.0).agents == 2
 
 

@@ -75,7 +75,9 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     stories = read_attempts(paths, number)
     verdict = name_study(_verdict(register, number, view, _is_done(paths, number)), paths)
     rung = f"  rung {trial['rung']!r}" if "rung" in trial else ""
-    lines = [f"trial {number}  {trial['id']}{rung}", "  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items())]
+    lines = [f"trial {number}  {trial['id']}{rung}"]
+    if trial["settings"]:
+        lines.append("  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items()))
     by_hand = render_by_hand(paths, number, started_from(stories))
     lines += ["  to execute it by hand:", *("    " + line for line in by_hand)]
     stages = [name for name, _ in trial["stages"]]

@@ -46,7 +46,7 @@ def command(limit: int, study: str | None, folder: str | None, as_json: bool) ->
     running = sum(job.state is JobState.RUNNING for job in single)
     waiting = sorted({job.array for job in single if job.state is JobState.WAITING and job.array is not None})
     shares = share(limit, len(waiting))
-    _apply(paths, limit, dict(zip(waiting, shares, strict=True)))
+    raised = _apply(paths, limit, dict(zip(waiting, shares, strict=True)))
     ending = max(0, running - limit) if limit else 0
     if as_json:
         arrays = dict(zip(map(str, waiting), shares, strict=True))
@@ -56,10 +56,15 @@ def command(limit: int, study: str | None, folder: str | None, as_json: bool) ->
     if ending:
         text += f"; {ending} of the {running} that run end after the trials they have begun"
     print(text)
+    if raised and not waiting:
+        print("jobs that a lower limit has ended do not come back by themselves: `windlass run` submits them again")
 
 
-def _apply(paths: StudyPaths, limit: int, arrays: dict[int, int]) -> None:
-    """Set the limit of agents and those of Slurm, in the order in which no job starts only to find itself too many."""
+def _apply(paths: StudyPaths, limit: int, arrays: dict[int, int]) -> bool:
+    """Set the limit of agents and those of Slurm, in the order in which no job starts only to find itself too many.
+
+    Return whether a limit that was in force has been raised or lifted.
+    """
     before = read_register(paths).throttle
     raised = before is not None and (limit == 0 or limit > before)
     if raised:
@@ -71,6 +76,7 @@ def _apply(paths: StudyPaths, limit: int, arrays: dict[int, int]) -> None:
         raise SchedulerError("\n".join(problems) + "\n  hint: the jobs that wait keep their limit; try again later")
     if not raised:
         set_throttle(paths, limit)
+    return raised
 
 
 def share(limit: int, arrays: int) -> list[int]:

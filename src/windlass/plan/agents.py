@@ -62,9 +62,11 @@ def _weigh(draft: Draft, width: int, one: OneTrial, capacity: Capacity, most: in
     grouped = max(1, min(most, math.ceil(trials / (width * together))))
     apart = math.ceil(trials / width)
     if draft.declared("throttle"):
-        asked = min(int(draft.value("throttle")), apart, most)
+        allowed = int(draft.value("throttle"))
+        asked = min(allowed, apart, most)
         if asked > grouped:
-            return asked, f"{draft.settings['throttle'].source}: {asked} at a time"
+            enough = "" if asked == allowed else f", and {asked} are enough for all trials at once"
+            return asked, f"{draft.settings['throttle'].source}: {allowed} at a time{enough}"
         return grouped, ""
     if grouped >= min(apart, most) or capacity.free is None:
         return grouped, ""
