@@ -259,21 +259,32 @@ def test_a_file_that_another_process_holds_is_done_without(
     holder.close()
 
 
-def test_without_a_place_on_disk_memory_serves(study: StudyPaths, on_disk: None, local_disk: Path) -> None:
-    (local_disk / f"windlass-{os.getuid()}").write_text("somebody else's")
+def test_without_a_place_on_disk_memory_serves(
+    study: StudyPaths, on_disk: None, local_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(local_disk / "nowhere"))
     write(study, "a", finished(0, 3))
     index = look(study)
     assert (index.cache_path, index.counts(3)[State.DONE]) == (None, 3)
 
 
-def test_a_folder_that_others_can_write_to_is_not_trusted(study: StudyPaths, on_disk: None, local_disk: Path) -> None:
-    folder = local_disk / f"windlass-{os.getuid()}"
-    folder.mkdir()
-    folder.chmod(0o777)
+def test_a_folder_that_others_made_or_can_write_to_is_not_used(
+    study: StudyPaths, on_disk: None, local_disk: Path
+) -> None:
+    """Anybody may make a folder of that name; another one beside it serves."""
     write(study, "a", finished(0, 3))
-    assert look(study).cache_path is None
-    folder.chmod(0o700)
-    assert look(study).cache_path is not None
+    taken = local_disk / f"windlass-{os.getuid()}"
+    taken.write_text("somebody else's")
+    first = look(study).cache_path
+    assert first is not None
+    assert first.startswith(f"{taken}-")
+    assert look(study).cache_path == first, "the folder is found again"
+    taken.unlink()
+    taken.mkdir()
+    taken.chmod(0o777)
+    assert look(study).cache_path == first
+    taken.chmod(0o700)
+    assert str(look(study).cache_path).startswith(f"{taken}/")
 
 
 @pytest.mark.parametrize("change", ["shorter", "gone"])

@@ -22,6 +22,7 @@ from windlass.agent.outputs import OutputKeeper
 from windlass.agent.sweep import Mark, release_folder, sweep_dead
 from windlass.agent.trial_folder import FrozenOrigin, TrialFolders
 from windlass.collect.outputs import extract_outputs
+from windlass.errors import FolderError
 from windlass.journal.kept import KeptWriter, copy_large, read_kept
 from windlass.paths import StudyPaths
 
@@ -147,6 +148,27 @@ class TestArchive:
         for cut in range(0, len(index) + 1, 7):
             (folder / "agent.idx").write_bytes(index[:cut])
             assert [file.path for file in read_kept(str(folder))] == [f"f{n}" for n in range(6)]
+
+    def test_nothing_is_written_through_a_link(self, tmp_path: Path) -> None:
+        """One attempt left a link and a later one a folder of the same name; set-user-id bits stay behind."""
+        tool = tmp_path / "tool"
+        tool.write_text("")
+        tool.chmod(0o6755)
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        writer = KeptWriter(str(tmp_path / "outputs"), "agent")
+        writer.add_link("t0", "out", str(outside), os.lstat(tool), 1.0)
+        writer.add("t1", "tool", b"content", os.stat(tool), 1.0)
+        writer.close()
+        target = tmp_path / "target"
+        extract_outputs(read_kept(str(tmp_path / "outputs")), str(target))
+        assert (target / "t1/tool").stat().st_mode & 0o7777 == 0o755
+        writer = KeptWriter(str(tmp_path / "outputs"), "later")
+        writer.add("t0", "out/file", b"content", os.stat(tool), 2.0)
+        writer.close()
+        with pytest.raises(FolderError, match="is a link"):
+            extract_outputs(read_kept(str(tmp_path / "outputs")), str(target))
+        assert os.listdir(outside) == []
 
     def test_links_folders_and_holes_keep_their_kind(self, tmp_path: Path) -> None:
         file = tmp_path / "sparse"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -195,6 +196,71 @@ def test_members_stay_inside(
         store.unpack(entry_of(path, "tar", 2, 10), "data")
     assert not os.path.exists("/tmp/windlass-test-outside")
     assert not any((folder / "outside").exists() for folder in (outside, tmp_path, tmp_path / "root"))
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, to: str = "", mode: int = 0o644) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, to, mode
+    return info
+
+
+@pytest.mark.parametrize("tar", ["gnu", "python"])
+def test_nothing_is_written_through_a_link(
+    tmp_path: Path, store: NodeStore, tar: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member may have the name of a link before it, or be a hard link to one; set-user-id bits do not arrive."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    (outside / "file").write_text("mine")
+    path = tmp_path / "evil.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(member("file", tarfile.SYMTYPE, str(outside / "file")))
+        content = member("file", mode=0o666)
+        content.size = 6
+        archive.addfile(content, io.BytesIO(b"theirs"))
+        if tar == "python":  # GNU tar refuses an archive with such a folder
+            archive.addfile(member("folder", tarfile.SYMTYPE, str(outside)))
+        archive.addfile(member("folder", tarfile.DIRTYPE, mode=0o777))
+        archive.addfile(member("folder/inner"))
+        archive.addfile(member("link", tarfile.SYMTYPE, str(outside / "file")))
+        archive.addfile(member("hard", tarfile.LNKTYPE, "link", 0o777))
+        archive.addfile(member("tool", mode=0o6755))
+        archive.addfile(member("shared", tarfile.DIRTYPE, mode=0o2755))
+    if tar == "python":
+        monkeypatch.setattr(unpack, "_gnu_tar", lambda: "")
+    found = Path(store.unpack(entry_of(path, "tar", 8, 10), "data"))
+    assert [(file.name, file.read_text()) for file in outside.iterdir()] == [("file", "mine")]
+    modes = [stat.S_IMODE(file.stat().st_mode) for file in (outside, outside / "file")]
+    assert modes == [0o755, 0o644]
+    if tar == "python":  # GNU tar puts the link there at last, which is as good
+        assert (found / "file").read_text() == "theirs"
+    assert not (found / "folder").is_symlink()
+    assert (found / "folder/inner").is_file()
+    assert stat.S_IMODE((found / "tool").stat().st_mode) == 0o555
+    assert stat.S_IMODE((found / "shared").stat().st_mode) == 0o555
+
+
+@pytest.mark.parametrize("name", ["hard link through a link", "file in place of a folder", "hard link to nothing"])
+def test_members_that_contradict_each_other(
+    tmp_path: Path, store: NodeStore, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("mine")
+    members = {
+        "hard link through a link": [
+            member("link", tarfile.SYMTYPE, str(tmp_path)),
+            member("hard", tarfile.LNKTYPE, "link/secret"),
+        ],
+        "file in place of a folder": [member("a", tarfile.DIRTYPE, mode=0o755), member("a")],
+        "hard link to nothing": [member("hard", tarfile.LNKTYPE, "nothing")],
+    }
+    path = tmp_path / "evil.tar"
+    with tarfile.open(path, "w") as archive:
+        for info in members[name]:
+            archive.addfile(info)
+    monkeypatch.setattr(unpack, "_gnu_tar", lambda: "")
+    with pytest.raises(NotReady, match=r"outside of its folder|cannot be unpacked"):
+        store.unpack(entry_of(path, "tar", 2, 10), "data")
+    assert os.stat(tmp_path / "secret").st_nlink == 1
 
 
 def start(root: Path, entry: dict[str, Any]) -> subprocess.Popen[str]:
@@ -441,14 +507,20 @@ def test_a_disk_that_is_full_without_having_said_so(tmp_path: Path, said: list[s
 
 
 def test_a_root_that_is_not_ours(tmp_path: Path, said: list[str]) -> None:
-    """In a folder that all can write to, somebody may have been there before us."""
+    """In a folder that all can write to, somebody may have been there before us: another folder beside it serves."""
     entry = make_archive(tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     root = tmp_path / "root"
     root.symlink_to(elsewhere)
-    with pytest.raises(NotReady, match="somebody else"):
-        NodeStore(str(root), said.append).unpack(entry, "data")
+    first = NodeStore(str(root), said.append)
+    path = first.unpack(entry, "data")
+    assert path.startswith(f"{root}-")
+    assert not os.listdir(elsewhere)
+    assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+    assert said[0].startswith(f"{root} on ")
+    assert "was made by somebody else" in said[0]
+    assert NodeStore(str(root), said.append).unpack(entry, "data") == path, "the agents of a node share it"
     (tmp_path / "file").write_text("")
     with pytest.raises(NotReady, match="cannot be made"):
         NodeStore(str(tmp_path / "file/root"), said.append).unpack(entry, "data")
@@ -456,8 +528,12 @@ def test_a_root_that_is_not_ours(tmp_path: Path, said: list[str]) -> None:
         theirs = tmp_path / "theirs"
         theirs.mkdir(mode=0o777)
         os.chown(theirs, 12345, 12345)
-        with pytest.raises(NotReady, match="somebody else"):
-            NodeStore(str(theirs), said.append).unpack(entry, "data")
+        planted = tmp_path / "theirs-planted"
+        planted.mkdir()
+        os.chown(planted, 12345, 12345)
+        path = NodeStore(str(theirs), said.append).unpack(entry, "data")
+        assert path.startswith(f"{theirs}-")
+        assert not path.startswith(str(planted))
 
 
 def test_nobody_else_may_look(tmp_path: Path, said: list[str]) -> None:

@@ -192,3 +192,29 @@ def find_study_file(folder: str) -> Optional[str]:
             if os.path.isfile(path):
                 return path
     return None
+
+
+def make_own_folder(path: str) -> str:
+    """A folder that only we may enter, in a folder that others can write to. Raises OSError.
+
+    Returns `path`. Where somebody else has made a file or folder of that name, or could have written to it, returns
+    another one of ours beside it, whose name begins with that of `path`: one that an earlier call has made, or a new
+    one. Nobody else can make a folder that belongs to us, and symbolic links are not followed.
+    """
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    above, name = os.path.split(path)
+    beside = sorted(other for other in os.listdir(above) if other.startswith(name + "-"))
+    for candidate in (name, *beside):
+        own = os.path.join(above, candidate)
+        found = os.lstat(own)
+        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        if is_ours and not found.st_mode & 0o022:
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                os.chmod(own, 0o700)
+            return own
+    import tempfile  # slow to import, and seldom needed
+
+    return tempfile.mkdtemp(prefix=name + "-", dir=above)

@@ -14,11 +14,16 @@ from typing import Dict, List, Optional
 
 _HEADER = b"windlass seal 1\n"
 _WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+# What a tree loses when it is sealed. A set-user-id program of an archive would run with the rights of its owner here.
+_TAKEN = _WRITE | stat.S_ISUID | stat.S_ISGID
 _SHOWN = 3  # changed files that are named
 
 
 def seal_tree(root: str) -> bytes:
-    """Take away all permissions to write below `root`, itself included. Returns the record for `find_changes`."""
+    """Take away all permissions to write below `root`, itself included, and all set-user-id and set-group-id bits.
+
+    Returns the record for `find_changes`.
+    """
     return _render(_walk(root, is_to_close=True))
 
 
@@ -85,9 +90,9 @@ def _list(folder: str) -> "List[os.DirEntry[str]]":
 
 
 def _close(path: str, status: os.stat_result) -> os.stat_result:
-    if stat.S_ISLNK(status.st_mode) or not status.st_mode & _WRITE:
+    if stat.S_ISLNK(status.st_mode) or not status.st_mode & _TAKEN:
         return status
-    os.chmod(path, stat.S_IMODE(status.st_mode) & ~_WRITE)
+    os.chmod(path, stat.S_IMODE(status.st_mode) & ~_TAKEN)
     return os.lstat(path)
 
 

@@ -16,7 +16,6 @@ import fcntl
 import os
 import secrets
 import shutil
-import stat
 import subprocess
 import time
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional,
 from windlass.agent.seal import find_changes, open_tree, seal_tree
 from windlass.agent.unpack import BadArchive, NoRoom, UnreadArchive, mark_damaged, unpack_archive
 from windlass.journal.write import is_full
+from windlass.paths import make_own_folder
 
 FULL = "NODE_SCRATCH_FULL"  # before a node's name: collect/fullnodes.py looks for it, and so may a person
 _PART, _MAKE, _USE = ".part", ".make", ".use"
@@ -322,18 +322,19 @@ class NodeStore:
     # -- the folder itself
 
     def _open(self) -> None:
-        """Make the root, or see that it is ours alone: others can write to the folder it is in."""
+        """Make the root, or see that it is ours alone: others can write to the folder it is in.
+
+        Where somebody else has taken its name, a folder of another name beside it is used.
+        """
         if self._opened:
             return
         try:
-            os.makedirs(self._root, mode=0o700, exist_ok=True)
-            found = os.lstat(self._root)
+            os.makedirs(os.path.dirname(self._root), mode=0o700, exist_ok=True)
+            wanted, self._root = self._root, make_own_folder(self._root)
         except OSError as error:
             raise NotReady(f"{self._root} on {_node()} cannot be made: {error.strerror}") from error
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise NotReady(f"{self._root} on {_node()} is not a folder of ours; somebody else has made it")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            os.chmod(self._root, 0o700)
+        if self._root != wanted:
+            self._say(f"{wanted} on {_node()} was made by somebody else; {self._root} is used instead")
         if not os.access(self._root, os.W_OK | os.X_OK):
             raise NotReady(f"{self._root} on {_node()} cannot be written to")
         self._opened = True

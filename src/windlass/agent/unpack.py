@@ -15,12 +15,13 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Set
+from typing import IO, Any, Dict, Iterator, List, Mapping, Optional
 
 DAMAGED = ".damaged"  # ending of the note beside an archive that could not be unpacked
 _PIECE = 1 << 18
 _PIPE_SIZE = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which `fcntl` names from Python 3.10 on
+_PERMISSIONS = 0o777  # Set-user-id, set-group-id and sticky bits of an archive are dropped.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left", "Disk quota exceeded")
 
@@ -229,44 +230,67 @@ def _use_python(source: _Source, target: str) -> None:
     try:
         with tarfile.open(fileobj=io.BufferedReader(_Reader(source), _PIECE), mode="r|") as archive:
             folders: List[tarfile.TarInfo] = []
-            for member in safe_members(archive, source.path):
+            for member in archive:
+                _check_place(member, target, source.path)
                 if member.isdir():
                     folders.append(member)
-                    os.makedirs(os.path.join(target, member.name), mode=0o700, exist_ok=True)
+                    _make_folder(os.path.join(target, member.name))
                 else:
                     _extract(archive, member, target)
             for member in reversed(folders):  # their modes last: a folder may be closed to us
                 path = os.path.join(target, member.name)
-                os.chmod(path, member.mode)
+                os.chmod(path, member.mode & _PERMISSIONS)
                 os.utime(path, (member.mtime, member.mtime))
     except tarfile.TarError as error:
         raise BadArchive(f"{source.path} cannot be unpacked: {error}") from error
+    except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        # Members contradict each other: a file where a folder is, or a hard link to what is not in the archive.
+        raise BadArchive(f"{source.path} cannot be unpacked: {error.filename}: {error.strerror}") from error
+
+
+def _check_place(member: tarfile.TarInfo, target: str, path: str) -> None:
+    """Raise BadArchive for a member that would land outside of `target`, or that is linked to what lies outside.
+
+    An earlier member may have made a symbolic link, so the folders are looked at as they are on the disk now.
+    """
+    places = [member.name]
+    if member.islnk():
+        places.append(member.linkname)
+    for place in places:
+        name = os.path.normpath(place)
+        if name.startswith(("/", "../")) or name == ".." or _has_link_above(target, name):
+            raise BadArchive(f"{path}: {member.name!r} would be unpacked outside of its folder")
+
+
+def _has_link_above(target: str, name: str) -> bool:
+    above = os.path.dirname(name)
+    while above:
+        if os.path.islink(os.path.join(target, above)):
+            return True
+        above = os.path.dirname(above)
+    return False
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder. A link of that name is replaced, as GNU tar does it, and not followed."""
+    if os.path.islink(path):
+        os.unlink(path)
+    os.makedirs(path, mode=0o700, exist_ok=True)
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: str) -> None:
-    if hasattr(tarfile, "fully_trusted_filter"):  # what is safe has been decided by `safe_members`
-        archive.extract(member, target, set_attrs=True, filter="fully_trusted")
-    else:
-        archive.extract(member, target, set_attrs=True)
-
-
-def safe_members(archive: tarfile.TarFile, path: str) -> Iterator[tarfile.TarInfo]:
-    """The files, folders and links of an archive. Raises BadArchive for one that would land outside of the target."""
-    links: Set[str] = set()
-    for member in archive:
-        name = os.path.normpath(member.name)
-        above = name
-        outside = name.startswith(("/", "../")) or name == ".."
-        while above and not outside:
-            above = os.path.dirname(above)
-            outside = above in links
-        if member.islnk():
-            there = os.path.normpath(member.linkname)
-            outside = outside or there.startswith(("/", "../"))
-        if outside:
-            raise BadArchive(f"{path}: {member.name!r} would be unpacked outside of its folder")
+    """Unpack a file or a link. What has its name already is removed first: nothing is written through a link."""
+    path = os.path.join(target, member.name)
+    if os.path.lexists(path):
+        os.unlink(path)
+    if member.islnk():
+        # `os.link` follows a symbolic link in some versions of Python unless it is asked not to.
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.link(os.path.join(target, member.linkname), path, follow_symlinks=False)
+    elif member.isreg() or member.issym():
+        member.mode &= _PERMISSIONS
         member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
-        if member.issym():
-            links.add(name)
-        if member.isreg() or member.isdir() or member.issym() or member.islnk():
-            yield member
+        if hasattr(tarfile, "fully_trusted_filter"):  # `_check_place` has decided what is safe
+            archive.extract(member, target, set_attrs=True, filter="fully_trusted")
+        else:
+            archive.extract(member, target, set_attrs=True)

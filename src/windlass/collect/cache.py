@@ -6,11 +6,10 @@ import hashlib
 import json
 import os
 import sqlite3
-import stat
 import time
 from dataclasses import dataclass
 
-from windlass.paths import StudyPaths
+from windlass.paths import StudyPaths, make_own_folder
 
 SCHEMA_VERSION = 4
 MEMORY_BELOW_BYTES = 4 << 20  # so little is read anew faster than a file is worth
@@ -133,15 +132,10 @@ def _private_folder() -> str | None:
     """A folder that only this user can write to; None where there is none to be had."""
     import tempfile  # slow to import, and seldom needed
 
-    base = os.path.join(tempfile.gettempdir(), f"windlass-{os.getuid()}")
-    folder = os.path.join(base, "index")
     try:
-        for path in (base, folder):
-            os.makedirs(path, mode=0o700, exist_ok=True)
-            status = os.lstat(path)
-            # Anyone may make a folder of this name in /tmp before us.
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-                return None
+        base = make_own_folder(os.path.join(tempfile.gettempdir(), f"windlass-{os.getuid()}"))
+        folder = os.path.join(base, "index")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK) else None

@@ -66,12 +66,25 @@ def extract_outputs(files: Iterable[KeptFile], target: str) -> int:
         relative = os.path.normpath(os.path.join(file.trial, file.path))
         if relative.startswith(("..", "/")):
             raise FolderError(f"{file.place}: {file.path!r} would leave {target}")
+        link = _link_above(target, relative)
+        if link:
+            raise FolderError(f"{link} is a link, and {file.path!r} would be written through it; choose a new folder")
         try:
             file.extract(os.path.join(target, relative))
         except OSError as error:
             raise FolderError(f"{os.path.join(target, relative)}: {error.strerror}") from error
         count += 1
     return count
+
+
+def _link_above(target: str, relative: str) -> str:
+    """The first folder on the way from `target` to a file that is a symbolic link; "" where there is none."""
+    path = target
+    for part in os.path.dirname(relative).split(os.sep):
+        path = os.path.join(path, part)
+        if os.path.islink(path):
+            return path
+    return ""
 
 
 def best_trial(paths: StudyPaths) -> str:

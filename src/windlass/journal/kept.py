@@ -19,6 +19,7 @@ import tarfile
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 LEFT_BEHIND = "left-behind"  # stands in for a trial's id: files that nobody can tell the trial of
+_PERMISSIONS = 0o777  # Files of others may come out of an archive: no set-user-id or set-group-id bit does.
 _BLOCK = 512
 _PART = ".part-"
 _HOLE = 4096  # so many zeros in a row are left out of a file that had holes
@@ -68,7 +69,7 @@ class KeptFile:
                 copied = self._copy_to(source.fileno(), file.fileno())
             if copied != self.size:
                 raise OSError(5, "it is cut short", self.place)
-            os.chmod(partial, stat.S_IMODE(self.mode))
+            os.chmod(partial, self.mode & _PERMISSIONS)
             os.utime(partial, (self.modified, self.modified))
             os.replace(partial, target)
         finally:
@@ -188,7 +189,7 @@ def copy_large(source: str, target: str) -> os.stat_result:
             written = os.fstat(writing.fileno()).st_size
         if not copied == written == os.stat(source).st_size:
             raise OSError(5, "it changed while it was copied", source)
-        os.chmod(partial, stat.S_IMODE(before.st_mode))
+        os.chmod(partial, before.st_mode & _PERMISSIONS)
         os.utime(partial, ns=(before.st_atime_ns, before.st_mtime_ns))
         os.replace(partial, target)
         return os.stat(target)
