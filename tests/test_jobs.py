@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -393,11 +394,31 @@ def jobs_of(
 
 
 def test_the_journal_alone() -> None:
-    """That an agent ended in order is known; with which exit code its job ended is not."""
+    """An agent of an earlier version does not record its exit code."""
     first, second = jobs_of([agent("s1", 0, NOW, ended=True)], None)
     assert (first.state, first.over, first.node, first.elapsed_s) == (JobState.UNKNOWN, True, "node9", 30.0)
     assert first.exit_code is None
     assert (second.state, second.over, second.agent) == (JobState.UNKNOWN, False, "")
+
+
+def test_exit_codes_from_128_on_are_the_agent_s_own() -> None:
+    """`sacct` shows them less 128. A code that another end of the job has is left as it is."""
+
+    def seen(own: int | None, shown: str, state: str = "FAILED") -> tuple[int | None, int | None]:
+        line = f"50|100_0|{state}|{shown}|node1|{NOW}|{NOW}|{NOW + 5}|5|None||debug|acc|p-demo"
+        ended = replace(agent("s1", 0, NOW, ended=True), exit_code=own)
+        (job,) = jobs_of([ended], None, parse_records(line), count=1)
+        return job.exit_code, job.signal
+
+    assert [seen(255, "127:0"), seen(137, "9:0"), seen(128, "0:0"), seen(3, "3:0")] == [
+        (255, None),
+        (137, None),
+        (128, None),
+        (3, None),
+    ]
+    assert (seen(None, "127:0"), seen(130, "0:15"), seen(130, "1:0")) == ((127, None), (0, 15), (1, None))
+    (alone, _) = jobs_of([replace(agent("s1", 0, NOW, ended=True), exit_code=255)], None)
+    assert alone.exit_code == 255
 
 
 def test_the_last_agent_of_a_job_started_again() -> None:

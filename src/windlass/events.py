@@ -35,7 +35,8 @@ level   {e,t,trials,slots,since_s,mem_mb,mem_peak_mb,most_mb,gpu_mb,gpu_total_mb
                                and high of the whole of it. With `last` the agent has stopped looking
 note    {e,t,text[,i]}         something worth telling the user
 bye     {e,t,reason}           the agent ended in order
-cleaned {e,t,s}                after `bye`: it has removed what it made on the node, in so many seconds
+cleaned {e,t,s[,exit]}         after `bye`: it has removed what it made on the node, in `s` seconds, and ends with
+                               the exit code `exit`; absent where an error of its own ended it
 cancel  {e,t,r}                the user cancelled the trials of the ranges `r` ([first, last+1] pairs)
 retry   {e,t,r}                the user put these trials back
 submit  {e,t,sub,agents,first,request}

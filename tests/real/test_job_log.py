@@ -64,3 +64,5 @@ def test_a_job_whose_only_trial_is_killed(cluster_project: Project, slurm: Clust
     (job,) = project.json("run", "--json")["jobs"]
     wait_until_idle(slurm)
     assert "ExitCode=137:0" in slurm.run("scontrol", "show", "job", str(job))
+    (submission,) = project.json("history", "--json")["submissions"]
+    assert submission["jobs"][0]["exit_code"] == 137  # sacct shows 9

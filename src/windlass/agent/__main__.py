@@ -71,17 +71,22 @@ def main(words: Optional[List[str]] = None) -> int:
     if arguments.companion:
         return companion_main(paths, config, arguments.job)
     agent = Agent(arguments, paths, config)
+    code: Optional[int] = None  # None: an error of our own, which Python reports
     try:
-        return agent.live()
+        code = agent.live()
     except DiskFull as error:
         print(f"windlass agent: no room left on the disk of {error}", file=sys.stderr)
-        return EXIT_FULL
+        code = EXIT_FULL
     except (OSError, WindlassError) as error:
         full = isinstance(error, OSError) and is_full(error)
         print(f"windlass agent: {'no room left: ' if full else ''}{error}", file=sys.stderr)
-        return EXIT_FULL if full else EXIT_REFUSED
+        code = EXIT_FULL if full else EXIT_REFUSED
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else None
+        raise
     finally:
-        agent.clean_up()
+        agent.clean_up(code)
+    return code
 
 
 class Agent:
@@ -104,16 +109,18 @@ class Agent:
         self._fifo_path = os.path.join(self._runtime_folder, METRICS)
         os.mkfifo(self._fifo_path, 0o600)
 
-    def clean_up(self) -> None:
+    def clean_up(self, code: Optional[int]) -> None:
+        """Remove what was made on the node, and record the exit code, which `sacct` shows less 128 from 128 on."""
         began = time.monotonic()
         shutil.rmtree(self._runtime_folder, ignore_errors=True)
         self._scratch.remove()
         seconds = time.monotonic() - began
         if self._log is not None:
             self._log.write(f"clean-up: {seconds:.1f} s")
-        append_event(
-            self._paths.journal_of(self._id), {"e": "cleaned", "t": round(time.time(), 3), "s": round(seconds, 3)}
-        )
+        cleaned = {"e": "cleaned", "t": round(time.time(), 3), "s": round(seconds, 3)}
+        if code is not None:
+            cleaned["exit"] = code
+        append_event(self._paths.journal_of(self._id), cleaned)
 
     def live(self) -> int:
         """Make the node ready, run trials, and end. The exit code tells the truth."""

@@ -16,7 +16,8 @@ _CLOCKS_S = 5.0  # how far clocks of one cluster may be apart
 # Our own words among Slurm's reasons.
 JUST_SUBMITTED = "JustSubmitted"
 _FOLLOWS = "FollowsInChain"
-LIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.ENDING})
+_GOING_ON = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED})
+LIVE = _GOING_ON | {JobState.ENDING}
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def view_jobs(
                 if job.state is JobState.WAITING and _began_since(agent_record, queue):
                     # It waited when the queue was asked, and has begun since.
                     job = replace(_from_journal(submission, array, task, agent_record), state=JobState.RUNNING)
-                yield _with_ending(_with_agent(job, agent_record), record)
+                yield _with_agent(_with_ending(job, record), agent_record)
             elif record is not None:
                 yield _with_agent(_from_record(submission, task, record), agent_record)
             elif agent_record is None and queue is not None and submission.is_newer_than(queue.asked):
@@ -171,8 +172,27 @@ def _with_agent(job: JobView, agent: AgentRecord | None) -> JobView:
     is_ending = job.state is JobState.RUNNING and agent.ended and agent.start > (job.start or 0.0) - _CLOCKS_S
     state = JobState.ENDING if is_ending else job.state
     return replace(
-        job, state=state, agent=agent.id, agent_ended=agent.ended, agent_reason=agent.reason, agent_failed=agent.failed
+        job,
+        state=state,
+        exit_code=_exit_code(job, state, agent),
+        agent=agent.id,
+        agent_ended=agent.ended,
+        agent_reason=agent.reason,
+        agent_failed=agent.failed,
     )
+
+
+def _exit_code(job: JobView, state: JobState, agent: AgentRecord) -> int | None:
+    """The exit code of a job's script, which is the agent's own.
+
+    ``sacct`` shows codes from 128 on less 128: 255 as 127, and 137, a shell's code for SIGKILL, as 9. The agent's own
+    record decides where both mean the same end. Where they differ, something else ended the job after the agent.
+    """
+    is_over = agent.exit_code is not None and state not in _GOING_ON
+    if not is_over or job.signal:
+        return job.exit_code
+    is_same = job.exit_code is None or job.exit_code == (agent.exit_code or 0) % 128
+    return agent.exit_code if is_same else job.exit_code
 
 
 def _with_ending(job: JobView, record: JobRecord | None) -> JobView:
@@ -227,7 +247,7 @@ def _reason(submission: Submission, reason: str) -> str:
 
 
 def _from_journal(submission: Submission, array: int | None, task: int, agent: AgentRecord | None) -> JobView:
-    """Nobody but the agent itself has told of this one; that it ended in order does not tell its exit code."""
+    """Nobody but the agent itself has told of this one; it records its exit code last of all."""
     if agent is None or agent.job is None:
         return JobView(submission.id, array, task)
     return JobView(

@@ -85,6 +85,7 @@ class AgentRecord:
     ended: bool = False
     reason: str = ""
     failed: int = 0  # of its trials, so that its job is FAILED
+    exit_code: Optional[int] = None  # None: it was killed, still runs, or an earlier version ran it
 
 
 class Note(NamedTuple):
@@ -286,6 +287,13 @@ def _fold_bye(folded: Folded, state: WriterState, writer: str, t: float, event: 
     state.agent = _changed(agent, ended=True, reason=str(event.get("reason", "")), failed=int(event.get("failed") or 0))
 
 
+def _fold_cleaned(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    agent = state.agent if state.agent is not None else AgentRecord(id=writer)
+    code = event.get("exit")
+    if isinstance(code, int):
+        state.agent = _changed(agent, exit_code=code)
+
+
 _NO_METRICS: Dict[str, Any] = {}
 _LIVE_USE = ("p", "mem", "gpu")
 _HANDLERS = {
@@ -298,6 +306,7 @@ _HANDLERS = {
     "note": _fold_note,
     "agent": _fold_agent,
     "bye": _fold_bye,
+    "cleaned": _fold_cleaned,
 }
 
 
