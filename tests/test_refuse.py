@@ -343,3 +343,33 @@ def test_durations() -> None:
         "7d",
         "1d1h1m1s",
     ]
+
+
+def test_outputs_outside_of_the_trials_folders_tell_trials_apart(tmp_path: Path) -> None:
+    """Two trials with one absolute path are refused where they may run side by side, else warned of."""
+    base = "command: train {args}\nparameters: {lr: [1, 2], b: [1, 11], a: [11, 1]}\nseeds: 2\n"
+
+    def verdict(pattern: str, slots: int, agents: int = 1, env: str = "") -> str:
+        plan = make(tmp_path, f"outputs: ['{pattern}']\n{env}", base)
+        plan = dataclasses.replace(plan, slots=slots, agents=agents, trial_count=16)
+        if any("nobody can tell whose" in text for text in problems(plan)):
+            return "refused"
+        return "warned" if any("both write" in text for text in find_warnings(plan, CLUSTER, Here())) else ""
+
+    local = "$SLURM_TMPDIR/out"
+    assert (verdict(local + "-{lr}", 2), verdict(local + "-{lr}", 1, 4), verdict(local, 1, 4)) == (
+        "refused",
+        "warned",
+        "",
+    )
+    assert (verdict("/s/{lr}", 1, 4), verdict("/s/x", 1, 4), verdict("/s/{lr}", 1)) == ("refused", "refused", "warned")
+    whole = "-{lr}-{a}-{b}-"
+    assert (verdict(local + whole + "{seed}", 8), verdict(local + whole + "$WINDLASS_SEED", 8)) == ("", "")
+    assert verdict(local + "-{lr}-{a}{b}-{seed}", 8) == "refused"  # 1 and 11 are written as 11 and 1
+    assert verdict("/s/$WINDLASS_TRIAL_NUMBER", 8, 4) == "" == verdict("/s/{trial_id}", 8, 4)
+    assert (verdict(local + "/$WINDLASS_SLOT", 8, 4), verdict("/s/$WINDLASS_SLOT", 8, 4)) == ("", "refused")
+    assert verdict("$OUT/model.pt", 8, env="env: {OUT: '/s/{trial_id}'}\n") == ""
+    assert verdict("models/{lr}", 8, 4) == ""
+    plan = dataclasses.replace(make(tmp_path, "outputs: ['/s/{lr}']\n", base), slots=2, trial_count=16)
+    (text,) = problems(plan)
+    assert "study.yaml:4: outputs: /s/{lr}: trials 0 and 1 both write /s/1, and may run side by side" in text

@@ -36,8 +36,8 @@ from windlass.model import Plan, Setting, Study, Submitted, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.evidence import Evidence, find_evidence
 from windlass.plan.local import plan_local, study_folder
-from windlass.plan.refuse_study import find_output_problems
 from windlass.plan.settings import resolve_settings
+from windlass.plan.shared_outputs import find_output_problems, find_output_warnings
 from windlass.plan.slurm import plan_slurm
 from windlass.plan.submitter import with_submitter_defaults
 from windlass.refusals import check_local_plan
@@ -87,7 +87,7 @@ def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
     problems = list(find_output_problems(plan))
     if problems:
         raise InputError(problems)
-    return plan
+    return replace(plan, warnings=(*plan.warnings, *find_output_warnings(plan)))
 
 
 def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) -> Plan:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from windlass.errors import Problem
 from windlass.model import Plan, Request
 from windlass.plan.place import make_problem
+from windlass.plan.shared_outputs import find_output_problems, find_output_warnings
 from windlass.secrets import find_secrets
 from windlass.site.cluster import Cluster
 from windlass.site.here import MEMORY_FILE_SYSTEMS, Folder, Here, is_below
@@ -18,7 +19,6 @@ _USES_SEVERAL = re.compile(
     r"\bray\b|\bddp\b|fsdp|nproc|n_?gpus?|num[-_]gpus|world[-_]size|--?(?:gpus|devices|tensor-parallel)",
     re.IGNORECASE,
 )
-_OF_ONE_TRIAL = re.compile(r"\$\{?(?:WINDLASS_TRIAL|WINDLASS_CHECKPOINT_DIR|checkpoint_dir|source_dir|PWD)\b")
 _SEVERAL_NODES = re.compile(r"srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovod|\bray\b", re.IGNORECASE)
 
 
@@ -58,6 +58,7 @@ def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
             and not _refused(folder, here)
         ):
             yield f"{folder.path} is usually a folder of this host alone; if nodes cannot see it, every job fails"
+    yield from find_output_warnings(plan)
     if request is None:
         return
     yield from find_gpu_warnings(plan)
@@ -66,23 +67,6 @@ def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
     mails = {word.upper() for word in request.mail_types} | {str(request.options.get("mail-type", "")).upper()}
     if plan.agents > 1 and any({"ALL", "ARRAY_TASKS"} & set(mail.split(",")) for mail in mails):
         yield f"mail of all kinds for {plan.agents} agents is a flood; `mail_type: [END, FAIL]` is one for the array"
-
-
-def find_output_problems(plan: Plan) -> Iterator[Problem]:
-    """Patterns that lead out of the trials' own folders and mean the same files for trials that run side by side."""
-    if plan.slots < 2:
-        return
-    for pattern in plan.study.outputs:
-        own = "{" in pattern.replace("${", "$") or _OF_ONE_TRIAL.search(pattern)
-        if pattern.startswith(("/", "$", "~")) and not own:
-            yield make_problem(
-                plan,
-                "outputs",
-                f"outputs: {pattern}: {plan.slots} trials at a time write there, and nobody can tell whose a file is",
-                "",
-                "let the program write to a relative path, which is in a folder of the trial's own, or to a folder "
-                "with {trial_id} in its name ($WINDLASS_TRIAL in the program)",
-            )
 
 
 def find_gpu_warnings(plan: Plan) -> Iterator[str]:
