@@ -415,12 +415,25 @@ def attempts(project: Project, number: int) -> list[dict[str, Any]]:
     return found
 
 
+def by_hand(project: Project) -> list[str]:
+    found: list[str] = project.json("explain", "0", "--json")["by_hand"]
+    return found
+
+
 def test_retry_uses_the_project_as_it_is_now_and_tells_so(project: Project) -> None:
     """As `run` does: also a file that is not code and that the command names, and data."""
     make_steps(project, "code: frozen\ndata: [datasets/one]\n")
     assert f"code: commit {git(project.folder, 'rev-parse', 'HEAD')[:10]}\n" in run(project, code=1).stderr
     before = planned(project)
+    assert not [line for line in by_hand(project) if line.startswith("#")]  # still the code that ran
+    project.write("study.yaml", (project.folder / "study.yaml").read_text() + "# trials do not read this\n")
+    assert not [line for line in by_hand(project) if line.startswith("#")]
     write_step(project, "new")
+    comments = [line[1:].strip() for line in by_hand(project) if line.startswith("#")]
+    assert f"other code: commit {before['code']['commit'][:10]}; step.py differs" in comments[0]
+    assert comments[0] in project.run("ticket", "0").stdout
+    script = "\n".join([*comments[2:], "cat step.py"])
+    assert '"old"' in subprocess.run(["sh", "-ec", script], capture_output=True, text=True, check=True).stdout
     project.write("ignored/extra", "found")
     project.write("extra", "")
     project.write("datasets/one/a.txt", "after!")
@@ -455,7 +468,9 @@ def test_retry_without_the_project_says_that_it_uses_the_former_code(project: Pr
 def test_each_attempt_of_live_code_has_its_commit(project: Project) -> None:
     make_steps(project, "")
     run(project, code=1)
+    assert not [line for line in by_hand(project) if line.startswith("#")]
     write_step(project, "new")
+    assert "changed since the attempt began: step.py." in by_hand(project)[0]
     project.run("retry")
     commit = git(project.folder, "rev-parse", "HEAD")
     expected = [{"live": True, "commit": commit, "dirty": False}, {"live": True, "commit": commit, "dirty": True}]

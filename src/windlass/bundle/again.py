@@ -37,7 +37,7 @@ def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
         current = register_file.read().current
         fresh = {**plan, "code": _fresh_code(plan, paths, current)}
         if plan.get("live") and os.path.isdir(plan["workdir"]):
-            fresh["live"] = list_live_files(plan["project_dir"], _excluded(plan, paths, plan["project_dir"]))
+            fresh["live"] = list_live_files(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
         if plan.get("data"):
             fresh["data"] = pack_again(plan["data"], plan["scratch_dir"])
         write_if_changed(paths.plan, encode_plan(fresh))
@@ -55,14 +55,14 @@ def _fresh_code(plan: Mapping[str, Any], paths: StudyPaths, current: rs.Ranges) 
         return code
     data = _data_of(plan)
     named = NamedPaths([*code["links"], *_words_of_trials(paths, current)], plan["outputs"], data)
-    return freeze_project(code["origin"], plan["workdir"], _excluded(plan, paths, code["origin"]), named, paths)
+    return freeze_project(code["origin"], plan["workdir"], excluded_from(plan, paths, code["origin"]), named, paths)
 
 
 def _data_of(plan: Mapping[str, Any]) -> list[str]:
     return [entry["project"] for entry in plan.get("data") or () if entry.get("project")]
 
 
-def _excluded(plan: Mapping[str, Any], paths: StudyPaths, project: str) -> list[str]:
+def excluded_from(plan: Mapping[str, Any], paths: StudyPaths, project: str) -> list[str]:
     """What is never code: the folders of studies, and data."""
     root = os.path.dirname(paths.folder)
     return [paths.folder, paths.hpc_outputs, *([root] if root != project else []), *_data_of(plan)]

@@ -143,6 +143,27 @@ def _say_damaged(path: str) -> bool:
     return False
 
 
+def find_differing(project: str, files: Sequence[CodeFile], archive: str) -> set[str] | None:
+    """Names of files that an archive of the project has and the project has not now, or otherwise, and of new ones.
+
+    None where the archive is not there or is damaged.
+    """
+    now = {file.name: hash_files(project, [file]) for file in files}
+    differing = set(now)
+    try:
+        with tarfile.open(archive, mode="r:gz") as packed:
+            for member in packed:
+                digest = hashlib.sha256()
+                _add_member(digest.update, packed, member)
+                if now.get(member.name) == digest.hexdigest()[:12]:
+                    differing.discard(member.name)
+                else:
+                    differing.add(member.name)
+    except (OSError, EOFError, zlib.error, tarfile.TarError):
+        return None
+    return differing
+
+
 def _add_member(update: Callable[[bytes], object], archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
     if member.issym():
         content, kind = os.fsencode(member.linkname), stat.S_IFLNK

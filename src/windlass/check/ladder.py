@@ -19,7 +19,7 @@ from windlass.bundle.programs import find_program_problems
 from windlass.bundle.tree import list_code
 from windlass.check.trial import Quiet
 from windlass.claims.client import ClientJournal, client_name
-from windlass.collect.index import StudyIndex
+from windlass.collect.index import read_record
 from windlass.collect.trials import find_trials
 from windlass.errors import InputError
 from windlass.flow import EXIT_INTERRUPTED, done_numbers, make_plan, retry_trials, run_folder
@@ -120,28 +120,19 @@ def _climb_one(plan: Plan, paths: StudyPaths, trials: Sequence[Trial], rung: Run
     prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), more=more)
     remember_place(plan)
     (number,) = find_trials([trials[-1].id], paths, prepared.register.count)
-    before = _read_record(paths, number)
+    before = read_record(paths, number)
     if before is not None and before.state is State.DONE:
         if not _missed(before, rung):
             return _result(number, before, rung, "held before")
         retry_trials(paths, [(number, number + 1)])
     outcome = run_folder(paths, 1, LocalLauncher(), Quiet(), None, True)
-    record = _read_record(paths, number)
+    record = read_record(paths, number)
     if outcome.exit_code == EXIT_INTERRUPTED:
         return _result(number, record, rung, "interrupted")
     held = record is not None and record.state is State.DONE and not _missed(record, rung)
     result = _result(number, record, rung, "held" if held else "not held")
     _write_note(paths, result)
     return result
-
-
-def _read_record(paths: StudyPaths, number: int) -> TrialRecord | None:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        return index.record(number)
-    finally:
-        index.close()
 
 
 def _write_note(paths: StudyPaths, result: RungResult) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 
 import click
 
+from windlass.bundle.since import describe_other_code
 from windlass.claims import ranges as rs
 from windlass.claims.register import Register
 from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.attempts import read_attempts, started_from
 from windlass.collect.byhand import render_by_hand
-from windlass.collect.index import StudyIndex
+from windlass.collect.facts import read_plan
+from windlass.collect.index import read_record
 from windlass.collect.look import look, read_register
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.reconcile import AgentView, StudyView
@@ -79,6 +81,8 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     if trial["settings"]:
         lines.append("  " + ", ".join(f"{k}={v}" for k, v in trial["settings"].items()))
     by_hand = render_by_hand(paths, number, started_from(stories))
+    if stories:
+        by_hand = [*describe_other_code(paths, read_plan(paths), stories[-1].code, stories[-1].start), *by_hand]
     lines += ["  to execute it by hand:", *("    " + line for line in by_hand)]
     stages = [name for name, _ in trial["stages"]]
     lines += ["  " + line for line in render_attempts(stories, stages, alive)]
@@ -123,13 +127,8 @@ def _not_ready(view: StudyView) -> list[str]:
 
 def _is_done(paths: StudyPaths, number: int) -> bool:
     """Whether a success still holds: one that was put back since does not."""
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        record = index.record(number)
-        return record is not None and record.state is State.DONE
-    finally:
-        index.close()
+    record = read_record(paths, number)
+    return record is not None and record.state is State.DONE
 
 
 def _verdict(register: Register, number: int, view: StudyView, done: bool) -> str:

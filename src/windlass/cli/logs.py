@@ -16,7 +16,7 @@ from windlass.claims.register import RegisterFile
 from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.attempts import read_attempts, read_retries
-from windlass.collect.index import StudyIndex
+from windlass.collect.index import StudyIndex, read_record
 from windlass.collect.joblog import write_joblog
 from windlass.collect.output import OutputReader, Piece, last_lines
 from windlass.collect.trials import find_trials
@@ -94,22 +94,13 @@ def _show_job(paths: StudyPaths, job: str) -> None:
     print(text.rstrip() or name_study(empty, paths))
 
 
-def _record(paths: StudyPaths, number: int) -> TrialRecord | None:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        return index.record(number)
-    finally:
-        index.close()
-
-
 def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None, everything: bool) -> None:
-    record = _record(paths, number)
+    record = read_record(paths, number)
     while record is None or not (record.agent or (record.attempts and not follow)):
         if not follow:
             raise input_error(f"trial {number} has not run yet", f"windlass explain {number}")
         time.sleep(_FOLLOW_S)
-        record = _record(paths, number)
+        record = read_record(paths, number)
     attempts, left_out = _attempts(paths, record, everything)
     if left_out:
         hint = f"windlass logs {number} --all --study {os.path.basename(paths.folder)}"
@@ -120,7 +111,7 @@ def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None, e
     else:
         _print_pieces(shown.pieces(attempts))
     while follow:
-        record_now = _record(paths, number)
+        record_now = read_record(paths, number)
         if record_now is not None and record_now.agent and record_now.state is not State.WAITING:
             attempts = list(dict.fromkeys([*attempts, (record_now.agent, record_now.attempt)]))
         _print_pieces(shown.pieces(attempts))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import click
 
 from windlass import __version__
+from windlass.bundle.since import describe_other_code
 from windlass.cli.options import find_study, folder_option
+from windlass.collect.facts import read_plan
 from windlass.collect.jobs import find_job, parse_job
 from windlass.collect.locate import study_roots
 from windlass.collect.look import read_register
 from windlass.collect.ticket import Ticket, gather_ticket
 from windlass.collect.trials import find_trials
 from windlass.errors import InputError, input_error
+from windlass.paths import StudyPaths
 from windlass.secrets import mask
 from windlass.site.profiles import list_profiles, read_profile
 from windlass.view.ticket import render_ticket
@@ -27,8 +31,18 @@ def command(name: str, study: str | None, folder: str | None) -> None:
     """Write down what a support desk asks about a trial (number or id) or a job (123_4): what failed, where, when,
     what it asked for, and how to see it again. Secrets are masked; read it before you send it.
     """
-    ticket = _gather(name, study, folder)
+    ticket = _with_code(_gather(name, study, folder))
     print(mask(render_ticket(ticket, _support_of(ticket.site)), os.environ), end="")
+
+
+def _with_code(ticket: Ticket) -> Ticket:
+    """With a comment where the lines that execute the trial by hand use other code than its last attempt."""
+    trial = ticket.trial
+    if trial is None or not trial.attempts:
+        return ticket
+    paths, last = StudyPaths(ticket.folder), trial.attempts[-1]
+    comments = describe_other_code(paths, read_plan(paths), last.code, last.start)
+    return replace(ticket, trial=replace(trial, by_hand=(*comments, *trial.by_hand)))
 
 
 def _support_of(site: str) -> tuple[str, ...]:

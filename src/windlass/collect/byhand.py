@@ -13,6 +13,7 @@ from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Trial
 from windlass.agent.config import AgentConfig
 from windlass.agent.fill import NODE_VARIABLE, fill_text
+from windlass.collect.facts import read_plan
 from windlass.errors import WindlassError
 from windlass.paths import SHELLS, StudyPaths
 from windlass.trialfile import TrialFile
@@ -33,7 +34,7 @@ def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list
 
     `checkpoint` is what an attempt went on from; it is left out where it is no longer there.
     """
-    plan, trial = _read_plan(paths), _read_trial(paths, number)
+    plan, trial = read_plan(paths), _read_trial(paths, number)
     commands = _commands(plan, paths, trial, checkpoint)
     lines = [f"cd {shlex.quote(str(plan['workdir']))}"] if plan.get("workdir") else []
     environment = _environment(plan.get("environment") or {})
@@ -61,7 +62,7 @@ def _variables(plan: Mapping[str, Any], trial: Trial) -> list[str]:
 
 def render_command(paths: StudyPaths, number: int) -> str:
     """A trial's stages as one line for a shell."""
-    return " && ".join(_commands(_read_plan(paths), paths, _read_trial(paths, number), ""))
+    return " && ".join(_commands(read_plan(paths), paths, _read_trial(paths, number), ""))
 
 
 def _commands(plan: Mapping[str, Any], paths: StudyPaths, trial: Trial, checkpoint: str) -> list[str]:
@@ -145,12 +146,3 @@ def _read_trial(paths: StudyPaths, number: int) -> Trial:
         return Trial(number, line.encode("utf-8", "surrogatepass"))
     finally:
         file.close()
-
-
-def _read_plan(paths: StudyPaths) -> dict[str, Any]:
-    try:
-        with open(paths.plan, encoding="utf-8") as file:
-            plan: dict[str, Any] = json.load(file)
-            return plan
-    except (OSError, ValueError):
-        return {}

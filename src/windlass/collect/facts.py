@@ -19,6 +19,16 @@ class PlannedFacts:
     seed_name: str
 
 
+def read_plan(paths: StudyPaths) -> dict[str, Any]:
+    """What plan.json holds; nothing where there is none or it cannot be read."""
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            plan = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
 def read_facts(paths: StudyPaths) -> PlannedFacts:
     with open(paths.plan, encoding="utf-8") as file:
         plan: dict[str, Any] = json.load(file)

@@ -246,6 +246,16 @@ class StudyIndex:
             yield from self._select(query, (first, stop))
 
 
+def read_record(paths: StudyPaths, number: int) -> TrialRecord | None:
+    """What is known now of one trial; None where no journal mentions it."""
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        return index.record(number)
+    finally:
+        index.close()
+
+
 def _state_condition(states: Collection[State] | None) -> str:
     if states is None:
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from windlass.collect.attempts import AttemptStory, read_attempts, started_from
 from windlass.collect.byhand import render_by_hand
+from windlass.collect.facts import read_plan
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobview import JobView
 from windlass.collect.look import look
@@ -64,7 +64,7 @@ def gather_ticket(paths: StudyPaths, version: str, *, number: int | None = None,
     trial = None if number is None else _trial_facts(paths, number)
     if found is None and trial is not None and trial.attempts:
         found = _job_of_agent(view, trial.attempts[-1].agent)
-    plan = _read_plan(paths)
+    plan = read_plan(paths)
     log_file = _log_of(paths, found)
     return Ticket(
         study=view.name,
@@ -137,15 +137,6 @@ def find_traceback(text: str) -> str:
         if line and not line[0].isspace():
             break
     return "\n".join(kept)
-
-
-def _read_plan(paths: StudyPaths) -> dict[str, Any]:
-    try:
-        with open(paths.plan, encoding="utf-8") as file:
-            plan: dict[str, Any] = json.load(file)
-            return plan
-    except (OSError, ValueError):
-        return {}
 
 
 def _log_of(paths: StudyPaths, job: JobView | None) -> str:
