@@ -77,13 +77,18 @@ class Project:
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
-    """Poll until something is true; the limit only keeps a broken test from hanging."""
+    """Poll until something is true; the limit only keeps a broken test from hanging.
+
+    A look that starts a process takes a core for as long as it lasts. The pause grows with it, so that tests which wait
+    leave the machine to what they wait for.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
-        time.sleep(0.02)
+        time.sleep(min(1.0, max(0.02, 2 * (time.monotonic() - began))))
     raise AssertionError("it did not come true")
 
 
