@@ -193,7 +193,7 @@ class TestReport:
         seen = {"torch": {"version": "2.6", "cuda": None, "devices": 0}, "jax": {"devices": 0, "error": "no plugin"}}
         text = render_measurement(replace(MEASUREMENT, seen={"frameworks": seen}))
         assert "warning: likely because torch 2.6 sees 0 devices: it is a CPU-only build" in text
-        assert "torch 2.6 sees 0 GPU(s); jax sees 0 GPU(s): no plugin\n" in text
+        assert "torch 2.6 sees 0 GPUs; jax sees 0 GPUs: no plugin\n" in text
 
     def test_nothing_but_probes(self) -> None:
         text = render_measurement(replace(MEASUREMENT, rounds=(), choice=None))

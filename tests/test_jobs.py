@@ -290,7 +290,7 @@ def test_what_explain_says_of_a_cancelled_trial_works(project: Project, fake: Fa
     project.run("cancel", "1")
     text = project.run("explain", "1").stdout
     assert "it was cancelled: `windlass retry 1` brings it back, `windlass retry --cancelled` all of these" in text
-    assert "1 trials are put back" in project.run("retry", "1", "--no-run").stderr
+    assert "1 trial is put back" in project.run("retry", "1", "--no-run").stderr
 
 
 def test_ending_a_job_by_its_number(project: Project, fake: FakeSlurm) -> None:
@@ -339,14 +339,14 @@ def test_explain_says_why_it_waits(project: Project, fake: FakeSlurm) -> None:
     submit(project, "s1", 2, 100)
     fake.answer("squeue", row(100, "0-1", "PENDING", reason="QOSMaxGRESPerUser", start=str(NOW + 60)) + "\n")
     text = project.run("explain", "1").stdout
-    assert "it waits, 1 trials before it; no agent is at work yet: 2 jobs wait in the queue" in text
+    assert "it waits, 1 trial before it; no agent is at work yet: 2 jobs wait in the queue" in text
     assert "as many GPUs as its QOS allows one user" in text and "expected to start" in text
     assert "2 jobs: 2 waiting" in project.run("explain").stdout
 
 
 def test_history_of_agents_without_jobs(project: Project, fake: FakeSlurm) -> None:
     text = project.run("history").stdout
-    assert "1 agent(s) outside of jobs" in text and "1 of its trials failed" in text
+    assert "1 agent outside of jobs" in text and "1 of its trials failed" in text
     (agent,) = project.json("history", "--json")["agents"]
     assert agent["job"] is None and agent["alive"] is False
     assert [study["study"] for study in project.json("history", "--all", "--json")] == ["demo"]
@@ -443,7 +443,7 @@ def test_a_silent_agent_whose_job_is_over_gets_a_word() -> None:
         name="demo", folder="/f", total=1, counts={State.RUNNING: 1}, causes={}, running=[trial], agents=[record],
         alive={record.id: None},
     )  # fmt: skip
-    assert "1 agent(s) on node9 silent, jobs over: 1 trial(s)" in render_status(view)
+    assert "1 agent on node9 silent, jobs over: 1 trial waits" in render_status(view)
 
 
 def test_tasks_cancelled_before_they_began() -> None:

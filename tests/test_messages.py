@@ -20,6 +20,7 @@ from windlass.cli.report import StreamReporter
 from windlass.collect.follow import Follower
 from windlass.collect.jobview import JobView
 from windlass.collect.look import TimeLeftReader, look
+from windlass.counted import counted
 from windlass.errors import InputError
 from windlass.measure.start import Wish, plan_job
 from windlass.paths import StudyPaths
@@ -198,3 +199,23 @@ def test_the_joblog_can_be_written_later(project: Project) -> None:
     text = project.run("run", "--on", "local", "--joblog", "no/where", "--", "true", code=2).stderr
     assert "--joblog: no/where cannot be written" in text
     assert json.loads(project.run("status", "--json").stdout)["study"] == "sh", "nothing was begun"
+
+
+def test_one_is_written_in_the_singular() -> None:
+    assert [counted(number, "trial") for number in (0, 1, 2, 12_000)] == [
+        "0 trials",
+        "1 trial",
+        "2 trials",
+        "12,000 trials",
+    ]
+    assert counted(0.5, "core") == "0.5 cores" and counted(1.0, "core") == "1 core"
+    assert counted(1, "trial was", "trials were") == "1 trial was"
+    assert counted(2, "trial was", "trials were") == "2 trials were"
+
+
+def test_no_message_leaves_the_plural_to_the_reader() -> None:
+    """No `(s)` in what is printed: `counted` writes the singular or the plural."""
+    found = [
+        path for path in (ROOT / "src").rglob("*.py") if re.search(r"[a-z}]\((s|es|ies)\)[ ,;:.{\"]", path.read_text())
+    ]
+    assert not found

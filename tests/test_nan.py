@@ -116,7 +116,7 @@ class TestFormats:
         """Masks of attention hold it, and bounds that nothing has reached yet."""
         (tmp_path / "mask.npy").write_bytes(npy([-INF, 0.0]))
         (verdict, text), *more = describe([look_through(str(tmp_path / "mask.npy"))], ["mask.npy"])
-        assert verdict == "note" and "no NaN in 1 files with 1 tensors" in text and not more
+        assert verdict == "note" and "no NaN in 1 file with 1 tensor" in text and not more
 
     def test_only_files_that_were_written_since(self, tmp_path: Path) -> None:
         for name in ("a.pt", ".git/b.pt", "c.txt", "d.pt.tmp", "deep/e.npz"):
@@ -230,7 +230,7 @@ def test_checkpoints_of_a_sample_are_looked_through(project: Project) -> None:
     assert "trial 1 (kind=bad): step-1.npy holds NaN: array (1 of 2 numbers)" in ended.stderr
     good, bad = project.json("results", "--json")
     assert (good["cause"], bad["cause"]) == ("done", "diverged")
-    assert "no NaN in 1 files with 1 tensors" in project.run("explain", "0").stdout
+    assert "no NaN in 1 file with 1 tensor" in project.run("explain", "0").stdout
     project.write("train.py", writes + "time.sleep(1000)\n")
     project.write("study.yaml", study.replace("[good, bad]", "[bad]"))
     said = project.json("check", "--json", "--on", "local", "--limit", "1", code=1)

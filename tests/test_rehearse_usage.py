@@ -198,7 +198,7 @@ def study(project: Project, most: int, rate: float, steps: int, how: str = "step
 def test_here_a_study_that_levels_out_goes_on_to_its_end(project: Project) -> None:
     study(project, most=40, rate=5, steps=80)
     done = project.run("run", "--on", "local", "--rehearse", "--rehearse-limit", "6s")
-    assert "rehearsal passed, going on: 2 trial(s) at a time" in done.stderr
+    assert "rehearsal passed, going on: 2 trials at a time" in done.stderr
     assert project.counts() == {"done": 3}
 
 

@@ -201,7 +201,7 @@ def test_waiting_trials_of_a_former_command_are_named(project: Project) -> None:
     assert "still waiting" not in again and "are new" not in again
     project.run("retry", "--study", "both", "--no-run", "3")
     back = project.run("run", "-e", "both", "--repeat", "3", "--", *first).stderr
-    assert "warning: 1 trials of the last run were still waiting" in back and "3 trials, 2 to do" in back
+    assert "warning: 1 trial of the last run was still waiting" in back and "3 trials, 2 to do" in back
 
 
 def test_done_trials_under_a_changed_env_are_named(project: Project) -> None:
@@ -211,7 +211,7 @@ def test_done_trials_under_a_changed_env_are_named(project: Project) -> None:
     assert "differ" not in project.run("run").stderr
     script(project, "import os; print('loss=' + os.environ['LR'])", metrics=["loss"], env={"LR": "0.2", "B": "b"})
     done = project.run("run").stderr
-    assert "note: `env` (LR) differs from the last run; 1 done trials keep their results" in done
+    assert "note: `env` (LR) differs from the last run; 1 done trial keeps its result" in done
     assert "`windlass retry --done`" in done
     project.run("retry", "--done", "--yes")
     assert [row["loss"] for row in rows(project)] == [0.2]

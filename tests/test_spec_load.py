@@ -166,7 +166,7 @@ def test_warnings(tmp_path: Path) -> None:
     study = load(tmp_path, "command: python $HOME/a.py {args}\nparameters: {a: [1, 2]}\ntrials: 1\n")
     assert study.warnings == (
         "$HOME in the command is passed on as it stands; shell: true would replace it",
-        "only the first 1 settings of the grid are taken (trials)",
+        "the grid is cut off after 1 setting (trials)",
     )
 
 

@@ -25,6 +25,7 @@ from windlass.collect.index import StudyIndex
 from windlass.collect.look import TimeLeftReader, find_lost
 from windlass.collect.submissions import read_submissions
 from windlass.collect.usage import read_usage
+from windlass.counted import counted
 from windlass.errors import AgentError, FolderError, InputError
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
@@ -352,7 +353,9 @@ def _supervise(
             # Killed by a signal that was not ours: what it held is taken back, and another agent goes on.
             deaths = 1 if follower.ended > ended_before else deaths + 1
             if deaths >= _DEATHS_WITHOUT_PROGRESS:
-                raise AgentError(f"the agent was killed by signal {-code} {deaths} times without finishing a trial")
+                raise AgentError(
+                    f"the agent was killed by signal {-code} {counted(deaths, 'time')} without finishing a trial"
+                )
             recover(paths, RegisterFile(paths.claims, client_name()))
             reporter.say(f"the agent was killed by signal {-code}; another one goes on")
 
@@ -378,7 +381,7 @@ def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter,
 def _pass_on(agents: LaunchedAgents, heard: int, count: int, reporter: Reporter, follower: Follower) -> None:
     if heard == 0 and count == 1:
         running = follower.count(State.RUNNING)
-        reporter.say(f"finishing the {running} running trials and taking no more; Ctrl-C again stops them")
+        reporter.say(f"finishing {counted(running, 'running trial')} and taking no more; Ctrl-C again stops at once")
         agents.drain()
     else:
         reporter.say("stopping the running trials")

@@ -15,6 +15,7 @@ from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
 from windlass.collect.rehearsal import Allowed, Seen, Verdict, explain_death, judge
 from windlass.collect.submissions import Submission, read_submissions
+from windlass.counted import counted
 from windlass.errors import RehearsalError, input_error
 from windlass.flow import Reporter, submit_folder, submit_plan
 from windlass.journal.read import JournalReader, journal_files, writer_of
@@ -50,8 +51,9 @@ def rehearse_plan(
     paths, submitted = submit_plan(plan, reporter, sample, limit_s)
     if not submitted.jobs:
         if submitted.present:
+            verb = "waits or runs" if submitted.present == 1 else "wait or run"
             raise input_error(
-                f"{submitted.present} agent(s) of this study wait or run already: it is too late for a rehearsal",
+                f"{counted(submitted.present, 'agent')} of this study {verb} already: it is too late for a rehearsal",
                 "`windlass cancel` ends them; without --rehearse they go on",
             )
         return paths, submitted
@@ -154,7 +156,7 @@ class _Teller:
             self._say(f"its job waits: {explain_reason(waits)}")
         if seen.begun and not self._began:
             self._began, self._next = True, now + _TELL_S
-            self._say(f"the rehearsal has begun, with {seen.begun} trial(s)")
+            self._say(f"the rehearsal has begun, with {counted(seen.begun, 'trial')}")
         elif seen.level is not None and now >= self._next:
             self._next = now + _TELL_S
             growth = seen.level["growing_mb_per_min"]

@@ -45,8 +45,8 @@ def test_retry_beside_an_agent_that_began_with_the_former_code(cluster_project: 
     wait_for(lambda: project.counts() == {"failed": 1, "running": 1, "waiting": 1})
     project.write("step.py", STEP.replace("{version}", "new"))
     done = project.run("retry")
-    assert "the code has changed" in done.stderr and "1 agent(s) at work began with the former code" in done.stderr
-    assert "submitted 1 agent(s) as job" in done.stderr
+    assert "the code has changed" in done.stderr and "1 agent at work began with the former code" in done.stderr
+    assert "submitted 1 agent as job" in done.stderr
     wait_for(lambda: project.counts() == {"done": 2, "running": 1})
     hold.unlink()
     wait_until_idle(slurm)
@@ -73,11 +73,11 @@ def test_run_beside_an_agent_that_began_with_other_settings(cluster_project: Pro
     project.write("study.yaml", study + "parameters: {n: [0, 1]}\n")
     project.run("run")
     wait_for(lambda: project.counts() == {"running": 1, "waiting": 1})
-    assert "1 agent(s) are on it already" in project.run("run").stderr, "nothing has changed"
+    assert "1 agent is on it already" in project.run("run").stderr, "nothing has changed"
     project.write("study.yaml", study + "parameters: {n: [0, 1, 2]}\nmetrics: [loss]\nenv: {FOO: bar}\n")
     done = project.run("run")
-    assert "1 agent(s) at work began with the former code or settings" in done.stderr
-    assert "submitted 1 agent(s) as job" in done.stderr
+    assert "1 agent at work began with the former code or settings" in done.stderr
+    assert "submitted 1 agent as job" in done.stderr
     wait_for(lambda: project.counts() == {"done": 2, "running": 1})
     hold.unlink()
     wait_until_idle(slurm)
@@ -94,7 +94,7 @@ def test_a_job_that_waited_uses_the_code_of_the_last_run(cluster_project: Projec
     job = project.json("run", "--json")["jobs"][0]
     project.write("step.py", STEP.replace("{version}", "new"))
     done = project.run("retry", "0")
-    assert "the code has changed" in done.stderr and "1 agent(s) are on it already" in done.stderr
+    assert "the code has changed" in done.stderr and "1 agent is on it already" in done.stderr
     slurm.run("scontrol", "release", str(job))
     wait_until_idle(slurm)
     assert project.counts() == {"done": 3}

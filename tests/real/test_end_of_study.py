@@ -127,6 +127,6 @@ def test_no_trial_is_begun_that_takes_longer_than_the_job_has_left(cluster_proje
     first = project.run("status").stdout.splitlines()[0]
     assert "2 trials are not done: the job's time of" in first
     assert project.run("explain").stdout.splitlines()[0] == first
-    assert f"it waits, 1 trials before it; {first.partition(': ')[2]}" in project.run("explain", "2").stdout
+    assert f"it waits, 1 trial before it; {first.partition(': ')[2]}" in project.run("explain", "2").stdout
     assert first.partition(": ")[2] in project.run("watch", code=None).stdout
     slurm.run("scontrol", "delete", "PartitionName=minute")

@@ -31,7 +31,7 @@ def test_four_to_a_gpu(cluster_project: Project) -> None:
     project.env |= {"WITNESSED": str(witnessed), "PYTHON": sys.executable}
     project.env["PATH"] = f"{project.folder}/bin:{project.env['PATH']}"
     done = project.run("run", "study.yaml", "--partition", "short", "--throttle", "25", "--wait")
-    assert "submitted 25 agent(s)" in done.stderr
+    assert "submitted 25 agents" in done.stderr
     assert project.counts() == {"done": 100}
     most, now = count_together(witnessed)
     assert sum(now.values()) == 0, "who began has ended"

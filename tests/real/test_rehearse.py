@@ -40,7 +40,7 @@ def test_the_rest_is_released_once_it_has_levelled_out(cluster_project: Project,
     project = cluster_project
     study(project, most=130, rate=5, memory="200MB")  # and the interpreter: about 150 MB
     done = rehearse(project, "12s", 0)
-    assert "rehearsing in job" in done.stderr and "rehearsal passed: 2 trial(s) at a time" in done.stderr
+    assert "rehearsing in job" in done.stderr and "rehearsal passed: 2 trials at a time" in done.stderr
     said = json.loads(done.stdout)
     assert (said["agents"], said["present"]) == (2, 1), "the one that rehearsed is one of three"
     assert len(queue_states(slurm)) == 3
@@ -48,7 +48,7 @@ def test_the_rest_is_released_once_it_has_levelled_out(cluster_project: Project,
     journals = [path.read_text() for path in (project.study_folder() / "journal").glob("2*.jsonl")]
     assert sorted('"e":"level"' in text for text in journals) == [False, False, True], "the others do not rehearse"
     again = rehearse(project, "12s", 2)
-    assert "3 agent(s) of this study wait or run already" in again.stderr
+    assert "3 agents of this study wait or run already" in again.stderr
 
 
 def test_what_grows_for_ever_is_refused_and_nothing_else_submitted(cluster_project: Project, slurm: Cluster) -> None:

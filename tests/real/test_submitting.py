@@ -42,7 +42,7 @@ def test_a_study_from_run_to_results(cluster_project: Project, slurm: Cluster) -
         "needs: {gpu_type: p100, gpu_memory: 3GB, time: 10m}\nshell: false\nslurm: {agents: 1}\n",
     )
     done = project.run("run")
-    assert "Slurm answers" in done.stderr and "submitted 1 agent(s)" in done.stderr
+    assert "Slurm answers" in done.stderr and "submitted 1 agent" in done.stderr
     assert clients_in(project.folder) == [], "nothing of ours stays alive here"
     wait_until_idle(slurm)
     assert project.counts() == {"done": 7, "failed": 1}
@@ -129,7 +129,7 @@ def test_sbatch_that_does_not_answer(cluster_project: Project, slurm: Cluster) -
     with open(project.folder / "config/windlass/site.toml", "a") as file:
         file.write('patience = "6s"\n')
     wrap(project, "sbatch", 'case "$*" in *test-only*) exec "$REAL" "$@";; esac\n"$REAL" "$@" >/dev/null; sleep 60')
-    assert "submitted 2 agent(s)" in project.run("run").stderr
+    assert "submitted 2 agents" in project.run("run").stderr
     wait_until_idle(slurm)
     check_witnesses(project, records, 4)
 
@@ -209,6 +209,6 @@ def test_retry_submits_on_the_same_terms(cluster_project: Project, slurm: Cluste
     assert project.counts() == {"failed": 2}
     for number in (1, 2):
         project.write(f"now{number}", "")
-    assert "submitted 2 agent(s)" in project.run("retry").stderr
+    assert "submitted 2 agents" in project.run("retry").stderr
     wait_until_idle(slurm)
     assert project.counts() == {"done": 2}

@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Optional, Set, Tuple
 from windlass.claims import ranges as rs
 from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
+from windlass.counted import counted
 from windlass.errors import WindlassError
 from windlass.journal.read import JournalReader, journal_files, read_header
 from windlass.journal.write import DiskFull
@@ -42,13 +43,15 @@ class Departure:
         """
         texts: List[str] = []
         if cut and not self._resumable:
-            texts.append(f"the job's time was up before {_count(cut)} done, which must begin anew in another job")
+            trials = counted(cut, "trial was", "trials were")
+            texts.append(f"the job's time was up before {trials} done, which must begin anew in another job")
         try:
             left = self._settle(texts)
         except (OSError, DiskFull, WindlassError):
             left = 0  # the folder or the scheduler is out of reach: `windlass status` tells the same later
         if left:
-            texts.append(f"the study is not complete: {left} trials are left, and no agent waits or runs for it")
+            trials = counted(left, "trial is", "trials are")
+            texts.append(f"the study is not complete: {trials} left, and no agent waits or runs for it")
         for text in texts:
             print(f"windlass agent: {text}", file=sys.stderr)
             note(text)
@@ -76,7 +79,7 @@ class Departure:
                 return
             if ask(["scancel", "--state=PENDING", *arrays], {}) is None:
                 return
-        jobs = "1 job that waited was" if count == 1 else f"{count} jobs that waited were"
+        jobs = counted(count, "job that waited was", "jobs that waited were")
         texts.append(f"{jobs} cancelled: all trials are through, and nothing was left for them")
 
     def _still_waiting(self) -> Tuple[int, List[str]]:
@@ -163,7 +166,3 @@ def _has_ended(path: str) -> bool:
     with open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         return b'"e":"bye"' in file.read()
-
-
-def _count(trials: int) -> str:
-    return "1 trial was" if trials == 1 else f"{trials} trials were"

@@ -15,6 +15,7 @@ from windlass.agent.config import AgentConfig
 from windlass.agent.tensors import MARK
 from windlass.agent.valid import is_temporary
 from windlass.agent.warm import WarmRefused, python_command
+from windlass.counted import counted
 from windlass.states import Cause
 
 _ENDINGS = (".npy", ".npz", ".safetensors", ".eqx", ".pt", ".pth", ".ckpt", ".h5", ".hdf5")
@@ -159,14 +160,14 @@ def describe(seen: List[Dict[str, Any]], files: List[str]) -> List[Tuple[str, st
     Infinities are no fault: masks of attention and bounds hold them.
     """
     if not seen:
-        return [("note", f"{len(files)} files with tensors could not be looked through")]
+        return [("note", f"{counted(len(files), 'file')} with tensors could not be looked through")]
     answers = []
     for one in seen:
         name = os.path.basename(one["file"])
         bad = [tensor for tensor in one["bad"] if tensor["nan"]]
         if bad:
             first = bad[0]
-            more = f" and {len(bad) - 1} more tensors" if len(bad) > 1 else ""
+            more = f" and {counted(len(bad) - 1, 'more tensor')}" if len(bad) > 1 else ""
             answers.append(
                 ("bad", f"{name} holds NaN: {first['tensor']} ({first['nan']:,} of {first['of']:,} numbers){more}")
             )
@@ -175,5 +176,5 @@ def describe(seen: List[Dict[str, Any]], files: List[str]) -> List[Tuple[str, st
     looked = [one for one in seen if not one["skipped"]]
     if looked and len(answers) < len(seen):
         tensors = sum(one["tensors"] for one in looked)
-        answers.append(("note", f"no NaN in {len(looked)} files with {tensors} tensors"))
+        answers.append(("note", f"no NaN in {counted(len(looked), 'file')} with {counted(tensors, 'tensor')}"))
     return answers

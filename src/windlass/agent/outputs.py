@@ -14,6 +14,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from windlass.agent.child import Trial
 from windlass.agent.finder import Finder, Found, Place, State, with_folders
 from windlass.agent.trial_folder import TrialFolders
+from windlass.counted import counted
 from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, copy_large, has_holes
 from windlass.journal.write import is_full
 from windlass.paths import StudyPaths
@@ -305,13 +306,15 @@ class OutputKeeper:
         while self._thread is not None and not all(keeping.done for keeping in self._keeping.values()):
             time.sleep(0.02)
         if self._left_count:
+            files = counted(self._left_count, "file")
             self.notes.append(
-                f"trials wrote {self._left_count} files in their working folders that no pattern of `outputs:` names; "
-                f"they are kept, as {LEFT_BEHIND} (`windlass outputs {LEFT_BEHIND}`); name what you want under outputs:"
+                f"trials wrote {files} in their working folders that no pattern of `outputs:` names; "
+                f"kept as {LEFT_BEHIND} (`windlass outputs {LEFT_BEHIND}`); name what you want under outputs:"
             )
         if self._left_over:
+            files = counted(len(self._left_over), "file was", "files were")
             self.notes.append(
-                f"{len(self._left_over)} files that trials wrote in their working folders were not kept (more than "
+                f"{files} not kept that trials wrote in their working folders (more than "
                 f"{LEFT_BEHIND_BYTES >> 20} MB or {_MOST_LEFT_BEHIND} files): {', '.join(self._left_over[:3])}; "
                 "name them under outputs:"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windlass.check.item import Item, failed, passed, skipped
+from windlass.counted import counted
 from windlass.launch._shell import Answer, ask
 from windlass.model import Study
 
@@ -24,7 +25,9 @@ def check_code(study: Study) -> Item:
     changed = status.text.splitlines()
     if changed:
         names = ", ".join(line[3:] for line in changed[:3]) + (", …" if len(changed) > 3 else "")
-        return failed(NAME, f"{len(changed)} files are not committed: {names}", "git add … && git commit")
+        return failed(
+            NAME, f"{counted(len(changed), 'file is', 'files are')} not committed: {names}", "git add … && git commit"
+        )
     if not _git(study, "remote").text.strip():
         return passed(NAME, f"all is committed ({commit[:10]}); there is no remote to push to")
     if not _git(study, "branch", "--remotes", "--contains", "HEAD").text.strip():

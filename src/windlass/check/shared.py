@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windlass.check.item import Item, failed, passed, skipped
 from windlass.check.trial import TriedTrial
+from windlass.counted import counted
 
 NAME = "shared folders"
 FILES_AN_HOUR, BYTES_AN_HOUR = 1000, 10**9
@@ -17,7 +18,8 @@ def check_shared(tried: TriedTrial | None, trials: int) -> Item:
     files, size = len(tried.shared_files), tried.shared_bytes
     files_an_hour = _an_hour(files, tried, trials)
     bytes_an_hour = _an_hour(size, tried, trials)
-    said = f"{files} files, {size / 1e6:.1f} MB in {tried.seconds:.1f} s, and {tried.written_bytes / 1e6:.1f} MB in all"
+    said = f"{counted(files, 'file')}, {size / 1e6:.1f} MB in {tried.seconds:.1f} s"
+    said += f", and {tried.written_bytes / 1e6:.1f} MB in all"
     if files_an_hour <= FILES_AN_HOUR and bytes_an_hour <= BYTES_AN_HOUR:
         return passed(NAME, f"a trial wrote there: {said}")
     much = f"{files_an_hour:,.0f} files" if files_an_hour > FILES_AN_HOUR else f"{bytes_an_hour / 1e9:,.1f} GB"

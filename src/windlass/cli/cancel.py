@@ -17,6 +17,7 @@ from windlass.collect.jobs import look_at_jobs, parse_job
 from windlass.collect.jobview import LIVE, JobsView
 from windlass.collect.locate import list_studies, study_roots
 from windlass.collect.trials import find_trials
+from windlass.counted import counted
 from windlass.errors import input_error
 from windlass.flow import cancel_trials
 from windlass.launch.control import send_cancel
@@ -58,7 +59,9 @@ def command(
     chosen = _choose(paths, register, trials, spared, pending)
     if not trials:
         what = "waiting" if pending else "open"
-        confirm(f"cancel {rs.count(chosen)} {what} trials of {paths.folder}, and jobs that wait for them?", yes)
+        confirm(
+            f"cancel {counted(rs.count(chosen), what + ' trial')} of {paths.folder}, and jobs that wait for them?", yes
+        )
     cancelled = rs.count(cancel_trials(paths, chosen))
     left = RegisterFile(paths.claims, "reader").read().todo
     ended = Ended() if trials or left else _end_waiting(paths)
@@ -152,9 +155,9 @@ def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool, stoppi
         print(json.dumps({**said, "problem": ended.problem or None}))
     else:
         under_way = "; those under way are being stopped" if cancelled and stopping else ""
-        print(f"{cancelled} trials are cancelled{under_way}")
+        print(f"{counted(cancelled, 'trial is', 'trials are')} cancelled{under_way}")
         if ended.count:
-            print(f"{ended.count} job(s) ended: {', '.join(ended.jobs)}")
+            print(f"{counted(ended.count, 'job')} ended: {', '.join(ended.jobs)}")
         if ended.problem:
             again = "the trials are cancelled all the same; run this again to end the jobs"
             click.echo(f"error: jobs could not be ended: {ended.problem}\n  hint: {again}", err=True)

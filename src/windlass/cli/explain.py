@@ -21,6 +21,7 @@ from windlass.collect.look import look, read_register
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.reconcile import AgentView, StudyView
 from windlass.collect.trials import find_trials
+from windlass.counted import counted
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import TrialFile
@@ -49,14 +50,14 @@ def _study_story(paths: StudyPaths) -> dict[str, Any]:
     view = look(paths)
     open_trials = view.counts[State.WAITING.value] + view.counts[State.INTERRUPTED.value]
     alive = [agent for agent in view.agents if agent.alive]
+    waits = counted(open_trials, "trial waits", "trials wait")
     if not open_trials and not view.running:
         reason = "nothing is left to do"
     elif not alive:
-        waits = "1 trial waits" if open_trials == 1 else f"{open_trials} trials wait"
         reason = str(find_trouble(view) or f"{waits} and {render_nobody(view.jobs)}")
     else:
         slots = sum(agent.record.slots for agent in alive)
-        reason = f"{len(view.running)} of {slots} slots are busy; {open_trials} trials wait for a free one"
+        reason = f"{len(view.running)} of {counted(slots, 'slot')} busy; {waits} for a free one"
     lines = [f"{view.name}: {reason}"]
     if view.jobs is not None:
         lines += [f"  {line}" for line in render_jobs(view.jobs)]
@@ -138,7 +139,7 @@ def _verdict(register: Register, number: int, view: StudyView, done: bool) -> st
         before = rs.count(rs.intersect(register.todo, [(0, number)]))
         at_work = any(agent.alive for agent in view.agents)
         who = "an agent takes it when a slot is free" if at_work else explain_standstill(view)
-        return f"it waits, {before} trials before it; {who}"
+        return f"it waits, {counted(before, 'trial')} before it; {who}"
     if holder is not None:
         return _verdict_of_held(agents.get(holder), holder, done)
     if done:

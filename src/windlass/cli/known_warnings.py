@@ -6,6 +6,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 
+from windlass.counted import counted
+
 _FILE = "warnings.txt"  # in the study's folder, one a line
 
 
@@ -33,7 +35,7 @@ class KnownWarnings:
         """The study's folder is there: write down what was shown. A folder that is full keeps nobody from running."""
         held = sum(text in self._before for text in self._met)
         if held:
-            what = "1 warning is the same" if held == 1 else f"{held} warnings are the same"
+            what = counted(held, "warning is the same", "warnings are the same")
             self._say(f"{what} as at the last run; see {self._path}")
         if set(self._met) == self._before:
             return

@@ -20,6 +20,7 @@ from windlass.collect.index import StudyIndex, read_record
 from windlass.collect.joblog import write_joblog
 from windlass.collect.output import OutputReader, Piece, last_lines
 from windlass.collect.trials import find_trials
+from windlass.counted import counted
 from windlass.errors import input_error
 from windlass.journal.fold import TrialRecord
 from windlass.journal.read import journal_files, writer_of
@@ -63,7 +64,7 @@ def command(
     """
     paths = find_study(study, folder)
     if joblog is not None:
-        click.echo(f"{joblog}: {write_joblog(joblog, paths)} attempts", err=True)
+        click.echo(f"{joblog}: {counted(write_joblog(joblog, paths), 'attempt')}", err=True)
         return
     if trial is not None and re.fullmatch(r"\d+_\d+", trial):
         _show_job(paths, trial)

@@ -16,6 +16,7 @@ from windlass.bundle.environment import prepare_environment
 from windlass.bundle.folder import remember_place
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import Asked, read_request, warn
+from windlass.counted import counted
 from windlass.durations import spell_duration
 from windlass.errors import input_error
 from windlass.measure.spread import Spread, choose_spread
@@ -75,7 +76,8 @@ def command(
     warn(asked.study.warnings)
     spread = choose_spread(asked.study, asked.study.variants)
     if spread.left_out:
-        warn([f"{spread.left_out} more variants are not measured; the largest stand for them"])
+        others = counted(spread.left_out, "more variant is", "more variants are")
+        warn([f"{others} not measured; the largest stand for all"])
     measurement = _measure(asked, spread, wish)
     remember_place(asked.plan)
     if as_json:
@@ -134,7 +136,7 @@ def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
         warn(check_local_plan(asked.plan))
         then = ", then several at a time" if wish.curve and len(spread.trials) > 1 else ""
         with MeasuringTurn(measuring_folder(asked.plan)):
-            _say(f"measuring {spread.alone} trial(s) on this machine{then}")
+            _say(f"measuring {counted(spread.alone, 'trial')} on this machine{then}")
             return measure_here(asked.plan, spread, wish, _say)
     asked.require_scheduler()
     plan, fitting = plan_job(asked.plan, asked.cluster, wish)
@@ -145,7 +147,8 @@ def _measure(asked: Asked, spread: Spread, wish: Wish) -> Measurement:
     prepare_environment(plan, asked.cluster.internet, _say)
     with MeasuringTurn(measuring_folder(plan)):
         paths, submitted = submit_measuring(plan, spread, fitting)
-        _say(f"measuring {spread.alone} trial(s) in job {', '.join(map(str, submitted.jobs))}; Ctrl-C cancels it")
+        jobs = ", ".join(map(str, submitted.jobs))
+        _say(f"measuring {counted(spread.alone, 'trial')} in job {jobs}; Ctrl-C cancels it")
         return follow_measuring(plan, spread, paths, began, _say)
 
 

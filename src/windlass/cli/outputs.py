@@ -10,6 +10,7 @@ from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.look import read_register
 from windlass.collect.outputs import best_trial, extract_outputs, find_outputs, prune_outputs
 from windlass.collect.trials import find_trials
+from windlass.counted import counted
 from windlass.errors import input_error
 from windlass.journal.kept import LEFT_BEHIND, KeptFile
 from windlass.paths import StudyPaths
@@ -53,12 +54,12 @@ def command(
     if everything:
         files, earlier = sorted([*files, *earlier], key=lambda file: (file.trial, file.path)), []
     if earlier:
-        text = f"{len(earlier)} files that were kept before the last `windlass retry` of their trials are left out"
-        click.echo(f"{text}; --all includes them", err=True)
+        text = f"left out {counted(len(earlier), 'file')} from before the last `windlass retry` of a trial"
+        click.echo(f"{text}; --all includes everything", err=True)
     if to is not None:
         count = extract_outputs(files, to)
         if not as_json:
-            click.echo(f"{count} files written to {to}", err=True)
+            click.echo(f"{counted(count, 'file')} written to {to}", err=True)
     if as_json:
         print(json.dumps([_to_json(file) for file in files], indent=2))
     elif to is None or as_list:
@@ -96,5 +97,5 @@ def _prune(paths: StudyPaths, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"best": done.best, "dropped": done.files, "freed_bytes": done.freed_bytes}))
     else:
-        print(f"kept those of {done.best}, dropped {done.files} files ({done.freed_bytes / 1e6:.1f} MB)")
+        print(f"kept those of {done.best}, dropped {counted(done.files, 'file')} ({done.freed_bytes / 1e6:.1f} MB)")
     return 0

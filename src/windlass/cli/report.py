@@ -14,6 +14,7 @@ from windlass.bundle.folder import Prepared
 from windlass.claims import ranges as rs
 from windlass.cli.hints import name_study
 from windlass.collect.follow import Follower
+from windlass.counted import counted
 from windlass.journal.code import render_code
 from windlass.model import Plan
 from windlass.paths import StudyPaths
@@ -44,7 +45,7 @@ class StreamReporter:
         total = rs.count(prepared.register.current)
         todo = rs.count(prepared.register.todo)
         held = rs.count(prepared.register.held_ranges())
-        said = [f"{plan.study.name}: {total} trials, {todo} to do"]
+        said = [f"{plan.study.name}: {counted(total, 'trial')}, {todo:,} to do"]
         if held:
             said.append(f"{held} taken by other agents")
         said.append(f"{plan.slots} at a time")
@@ -53,29 +54,32 @@ class StreamReporter:
         self.say_code(prepared.code)
         cancelled = rs.count(rs.intersect(prepared.register.cancelled, prepared.register.current))
         if cancelled:
-            self.say(f"{cancelled} cancelled trials are left out; `windlass retry --cancelled` brings them back")
+            left_out = counted(cancelled, "cancelled trial is", "cancelled trials are")
+            self.say(f"{left_out} left out; `windlass retry --cancelled` brings back what was cancelled")
         if prepared.recovered:
-            self.say(f"took back the trials of {len(prepared.recovered)} agent(s) that had died")
+            self.say(f"took back the trials of {counted(len(prepared.recovered), 'agent')} that had died")
 
     def _say_changes(self, prepared: Prepared, total: int) -> None:
         """What is different from the last run: trials that are new or no longer wanted, and settings of done ones."""
         added, former = prepared.added, prepared.former
+        new = counted(added, "trial is", "trials are") + " new"
         if added and (former or prepared.dropped):
             kept = f"; the results of {former} done before are kept (`windlass results --all`)" if former else ""
-            self.say(f"the command or its settings have changed: {added} trials are new{kept}")
+            self.say(f"the command or its settings have changed: {new}{kept}")
         elif added and added < total:
-            self.say(f"{added} trials are new since the last run")
+            self.say(f"{new} since the last run")
         if prepared.dropped:
+            dropped = counted(prepared.dropped, "trial of the last run was", "trials of the last run were")
             self.say(
-                f"warning: {prepared.dropped} trials of the last run were still waiting and will not be run, because "
-                "the study no longer has them; to run them too, run the former command with a name of its own "
-                "(`-e NAME`)"
+                f"warning: {dropped} still waiting and will not be run, because the study no longer asks for that; "
+                "to run everything, run the former command with a name of its own (`-e NAME`)"
             )
         if prepared.changed and prepared.done:
+            kept = counted(prepared.done, "done trial keeps its result", "done trials keep their results")
             verb = "differs" if len(prepared.changed) == 1 else "differ"
             self.say(
-                f"note: {' and '.join(prepared.changed)} {verb} from the last run; {prepared.done} done trials keep "
-                "their results and are not run again (`windlass retry --done` runs them again)"
+                f"note: {' and '.join(prepared.changed)} {verb} from the last run; {kept}, "
+                "without being run again (`windlass retry --done` does that)"
             )
 
     def say_code(self, code: Mapping[str, Any] | None) -> None:

@@ -17,6 +17,7 @@ from windlass.cli.report import StreamReporter
 from windlass.cli.run import show_outcome, show_submitted
 from windlass.collect.afresh import put_checkpoints_back
 from windlass.collect.trials import find_trials
+from windlass.counted import counted
 from windlass.errors import input_error
 from windlass.flow import chosen_states, follow_jobs, refresh_code, retry_trials, run_folder, submit_folder
 from windlass.launch.local import LocalLauncher
@@ -77,13 +78,16 @@ def command(
         raise input_error("either trials or kinds of trials, not both", "leave one of them out")
     chosen = _chosen(trials, states, paths, register)
     if State.DONE in states:
-        confirm(f"run {rs.count(chosen)} trials again, among them finished ones?", yes)
+        confirm(f"run {counted(rs.count(chosen), 'trial')} again, among them finished ones?", yes)
     reporter = StreamReporter(quiet or as_json, paths.folder)
     code = refresh_code(paths) if chosen else None
     moved = _prepare(paths, chosen, fresh)
     put_back = retry_trials(paths, chosen)
     if not quiet and not as_json:
-        click.echo("\n".join([f"{rs.count(put_back)} trials are put back", *_render_moved(moved)]), err=True)
+        click.echo(
+            "\n".join([counted(rs.count(put_back), "trial is", "trials are") + " put back", *_render_moved(moved)]),
+            err=True,
+        )
     reporter.say_code(code)
     if no_run or not put_back:
         if as_json:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.counted import counted
 from windlass.errors import Problem
 from windlass.states import STATE_OF, Cause, State
 
@@ -247,7 +248,7 @@ def _summarise(seen: Seen, memory: _Quantity, gpu: _Quantity) -> str:
     if level.get("trial_s"):
         parts.append(f"a trial takes about {_time(level['trial_s'][1])}")
     trials = level.get("trials") or min(seen.slots, seen.begun)
-    return f"{trials} trial(s) at a time; {'; '.join(parts) or 'nothing was seen of what they use'}"
+    return f"{counted(trials, 'trial')} at a time; {'; '.join(parts) or 'nothing was seen of what they use'}"
 
 
 def _size(mb: float) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from windlass.counted import counted
 from windlass.launch import idle
 from windlass.launch.script import identity_options, merge_options, size_options
 from windlass.model import Request
@@ -29,9 +30,9 @@ def with_idle_warning(program: Sequence[str], limit_s: float, request: Request) 
 
 def describe_held(request: Request) -> str:
     """What a job keeps others from using."""
-    gpus = f"{request.gpus} GPU{'s' if request.gpus > 1 else ''} and " if request.gpus else ""
+    gpus = f"{counted(request.gpus, 'GPU')} and " if request.gpus else ""
     nodes = f" on each of {request.nodes} nodes" if request.nodes > 1 else ""
-    return f"{gpus}{request.cpus} core{'s' if request.cpus > 1 else ''}{nodes}"
+    return f"{gpus}{counted(request.cpus, 'core')}{nodes}"
 
 
 def render_salloc(request: Request, time_s: float, program: Sequence[str]) -> list[str]:

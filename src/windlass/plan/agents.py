@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from windlass.counted import counted
 from windlass.durations import spell_duration
 from windlass.plan.capacity import Capacity
 from windlass.plan.chain import Chain, plan_chain
@@ -77,7 +78,8 @@ def _weigh(draft: Draft, width: int, one: OneTrial, capacity: Capacity, most: in
     spread = min(capacity.free, cluster.throttle, busy, apart, most)
     if spread <= grouped:
         return grouped, f"{shortest}; no more would start at once" if capacity.free <= grouped else ""
-    return spread, f"spread over {capacity.what} that are idle now, where {capacity.free} such jobs fit"
+    fits = counted(capacity.free, "such job fits", "such jobs fit")
+    return spread, f"spread over {capacity.what} that are idle now, where {fits}"
 
 
 def _said_agents(draft: Draft) -> int | None:
@@ -93,8 +95,8 @@ def _said_agents(draft: Draft) -> int | None:
 def _warn_of_limit(draft: Draft, agents: int, limit_s: float, too_short: bool) -> str:
     if too_short:
         return (
-            f"{agents} agents of at most {spell_duration(limit_s)} cannot take all {draft.trial_count} trials; "
-            "run again for the rest, or allow more agents"
+            f"{counted(agents, 'agent')} of at most {spell_duration(limit_s)} cannot take all "
+            f"{draft.trial_count:,} trials; run again for the rest, or allow more agents"
         )
     return (
         f"jobs may last {spell_duration(limit_s)} at most, little more than the trials themselves: one that "
@@ -129,10 +131,10 @@ def _chain_agents(draft: Draft, width: int, count: int, one: OneTrial) -> Agents
     waves = max(1, math.ceil(draft.trial_count / (width * count)))
     chain = plan_chain(one.expect_s(waves), unit_s, limit_s) or single
     most = max(1, draft.cluster.max_submit // count) if draft.cluster.max_submit is not None else chain.units
-    if most < chain.units:
+    if draft.cluster.max_submit is not None and most < chain.units:
         draft.warnings.append(
-            f"you may have {draft.cluster.max_submit} jobs in the queue, and this takes {count * chain.units}; "
-            "run again for the rest"
+            f"you may have {counted(draft.cluster.max_submit, 'job')} in the queue, and this takes "
+            f"{count * chain.units}; run again for the rest"
         )
         chain = replace(chain, units=most)
     draft.units = chain.units

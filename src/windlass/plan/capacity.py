@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windlass.counted import counted
 from windlass.plan.draft import Draft
 from windlass.site.cluster import Node
 
@@ -40,19 +41,17 @@ class Capacity:
         """What an estimate rests on where `wanted` of `count` jobs may run at a time; "" where nothing is known."""
         if self.jobs is None or self.free is None:
             return ""
-        idle = f"{self.what} are idle now for {_jobs(self.jobs)}" if self.jobs else f"no {self.what} are idle now"
-        others = f", and {_jobs(self.ahead)} of others wait for some" if self.ahead else ""
+        idle = (
+            f"{self.what} are idle now for {counted(self.jobs, 'job')}" if self.jobs else f"no {self.what} are idle now"
+        )
+        others = f", and {counted(self.ahead, 'job')} of others wait for some" if self.ahead else ""
         if self.free == 0:
             when = "once it starts" if count == 1 else "with 1 job at a time, once it starts"
         elif self.free >= count:
             when = "if it starts at once" if count == 1 else "if all start at once"
         else:
-            when = f"with {_jobs(self.at_once(wanted))} at a time"
+            when = f"with {counted(self.at_once(wanted), 'job')} at a time"
         return f"{when}: {idle}{others}"
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def find_capacity(draft: Draft, size: JobSize) -> Capacity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from windlass.counted import counted
 from windlass.measured import PLAIN, Mode
 from windlass.model import PackTerms
 from windlass.plan.draft import Draft
@@ -57,7 +58,7 @@ def choose_layout(draft: Draft) -> Layout:
     if said.value:
         return layout.of(int(said.value), f"{said.source}: slots {said.value}")
     if draft.trial_count < layout.slots.count:
-        return layout.of(max(1, draft.trial_count), f"{draft.trial_count} trials in all")
+        return layout.of(max(1, draft.trial_count), f"{counted(draft.trial_count, 'trial')} in all")
     return layout
 
 
@@ -67,7 +68,7 @@ def _with_gpus(draft: Draft, gpus: int, gpu_type: GpuType | None) -> Layout:
     budgets = find_budgets(evidence, device.memory_mb)
     if need and need >= 1 and not may_share(evidence):
         hint = f"; {MEASURE_HINT}" if need == 1 and evidence.measured is None else ""
-        slots = Slots(max(1, gpus // int(need)), f"{gpus} GPU(s) a job, {need:g} a trial{hint}")
+        slots = Slots(max(1, gpus // int(need)), f"{counted(gpus, 'GPU')} a job, {need:g} a trial{hint}")
         return Layout(slots, slots.count, budgets, gpus, gpu_type, device)
     company = share_gpu(evidence, budgets, device)
     draft.warnings += warn_of_sharing(evidence, device, company)
@@ -88,7 +89,9 @@ def _room(draft: Draft, gpu_type: GpuType | None, budgets: Budgets, gpus: int) -
         return None
     cores, memory_mb = draft.value("cpus") or 1, budgets.other.memory_mb
     by_cores = max(int(node.cpus // cores) for node in nodes) // gpus
-    limits = [Slots(max(1, by_cores), f"{max(node.cpus for node in nodes)} cores on a node, {cores:g} a trial")]
+    limits = [
+        Slots(max(1, by_cores), f"{counted(max(node.cpus for node in nodes), 'core')} on a node, {cores:g} a trial")
+    ]
     if memory_mb:
         most_mb = max(node.memory_mb for node in nodes)
         because = f"{most_mb} MB of memory on a node, {memory_mb} MB a trial"
@@ -101,9 +104,9 @@ def _without_gpus(draft: Draft) -> Layout:
     need = draft.settings["cpus"].value or 1
     cores = max((node.cpus for node in draft.nodes()), default=_MOST_CPU_SLOTS)
     fit = max(1, int(cores // need))
-    slots = Slots(fit, f"{cores} cores on a node, {need:g} a trial")
+    slots = Slots(fit, f"{counted(cores, 'core')} on a node, {need:g} a trial")
     if fit > _MOST_CPU_SLOTS:
-        slots = Slots(_MOST_CPU_SLOTS, f"{_MOST_CPU_SLOTS} to a job, {need:g} core(s) a trial")
+        slots = Slots(_MOST_CPU_SLOTS, f"{_MOST_CPU_SLOTS} to a job, {counted(need, 'core')} a trial")
     measured, curve = draft.evidence.measured, False
     if measured is not None and measured.device is None and is_node(measured.host, draft.cluster):
         picked = pick_company(measured, draft.value("prefer"), "off")

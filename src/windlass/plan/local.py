@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from windlass.counted import counted
 from windlass.errors import input_error
 from windlass.ids import slug
 from windlass.measured import PLAIN, Measurement, Mode
@@ -103,7 +104,7 @@ def choose_host(evidence: Evidence, site: Site, trial_count: int) -> Host:
             "lower `needs`, or give `--slots 1` to try all the same",
         )
     if trial_count < host.slots.count:
-        return _resize(host, Slots(max(1, trial_count), f"{trial_count} trials in all"))
+        return _resize(host, Slots(max(1, trial_count), f"{counted(trial_count, 'trial')} in all"))
     return host
 
 
@@ -142,15 +143,20 @@ def _with_gpus(evidence: Evidence, site: Site, *, insist: bool) -> Host:
     limits = _limits(evidence, site, budgets)
     if need and need >= 1 and not may_share(evidence):
         hint = f"; {MEASURE_HINT}" if need == 1 and measured is None else ""
-        limits.append(Slots(have // int(need), f"{have} GPUs, {need:g} a trial{hint}"))
+        limits.append(Slots(have // int(need), f"{counted(have, 'GPU')}, {need:g} a trial{hint}"))
         fewest = min(limits, key=lambda limit: limit.count)
         return Host(fewest, max(1, fewest.count), budgets, names, 1, smallest_mb)
     company = share_gpu(evidence, budgets, device)
     if company.measured and measured is not None and site.cpus >= measured.cores and not evidence.declared("cpus"):
         # It was found with so many cores, and with all that k trials did to each other and to the host's memory.
-        limits = [Slots(int(company.a_gpu * max(1.0, site.cpus / measured.cores)), f"{site.cpus} cores")]
+        limits = [Slots(int(company.a_gpu * max(1.0, site.cpus / measured.cores)), counted(site.cpus, "core"))]
     # Before cores and memory, which were measured with it: where they say the same, this is the reason.
-    limits.insert(0, Slots(have * company.a_gpu, f"{have} GPUs, {company.a_gpu} trials a GPU: {company.because}"))
+    limits.insert(
+        0,
+        Slots(
+            have * company.a_gpu, f"{counted(have, 'GPU')}, {counted(company.a_gpu, 'trial')} a GPU: {company.because}"
+        ),
+    )
     fewest = min(limits, key=lambda limit: limit.count)
     a_gpu = min(company.a_gpu, math.ceil(fewest.count / have)) or 1
     warnings = tuple(warn_of_sharing(evidence, device, company))
@@ -161,7 +167,7 @@ def _with_gpus(evidence: Evidence, site: Site, *, insist: bool) -> Host:
 def _limits(evidence: Evidence, site: Site, budgets: Budgets) -> list[Slots]:
     """What cores and memory allow."""
     cpus = evidence.settings["cpus"].value or 1
-    limits = [Slots(int(site.cpus / cpus), f"{site.cpus} cores, {cpus:g} a trial")]
+    limits = [Slots(int(site.cpus / cpus), f"{counted(site.cpus, 'core')}, {cpus:g} a trial")]
     memory_mb = budgets.other.memory_mb or evidence.settings["memory_mb"].value
     if memory_mb:
         limits.append(Slots(site.memory_mb // memory_mb, f"{site.memory_mb} MB of memory, {memory_mb} MB a trial"))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from windlass.counted import counted
 from windlass.durations import spell_duration
 from windlass.errors import Problem
 from windlass.model import Plan, Request
@@ -98,7 +99,7 @@ def _unknown_sizes(case: Case) -> Iterator[str]:
     request, chosen = case.request, case.cluster.gpu(case.request.gpu_type)
     if case.nodes():
         return
-    sizes = [f"{request.cpus} cores"] if request.cpus > _USUAL_CPUS else []
+    sizes = [counted(request.cpus, "core")] if request.cpus > _USUAL_CPUS else []
     if request.gpus > _USUAL_GPUS and not (chosen is not None and chosen.per_node):
         sizes.append(_say_gpus(request))
     if sizes:
@@ -279,7 +280,7 @@ def _gpus_per_job(case: Case) -> Iterator[Problem]:
     """A job must have the GPUs of a trial: the trial would get fewer, and not know."""
     need, of_job = _value(case.plan, "gpus") or 0, _value(case.plan, "gpus_per_job")
     if of_job is not None and need > of_job:
-        message = f"a trial needs {need:g} GPUs, and a job would have {of_job}"
+        message = f"a trial needs {counted(need, 'GPU')}, and a job would have {of_job}"
         yield case.problem("gpus_per_job", message, f"{need:g}")
 
 
@@ -291,10 +292,12 @@ def _sizes(case: Case) -> Iterator[Problem]:
     if nodes and not found and not unknown and not any(fits(case, node) for node in nodes):
         with_gpus = [node for node in nodes if _most_gpus([node], request.gpu_type) >= request.gpus]
         best = max(with_gpus or nodes, key=lambda node: (node.memory_mb, node.cpus))
-        asked = f"{request.cpus} cores, {request.memory_mb} MB" + (f" and {_say_gpus(request)}" if request.gpus else "")
+        asked = f"{counted(request.cpus, 'core')}, {request.memory_mb} MB"
+        asked += f" and {_say_gpus(request)}" if request.gpus else ""
+        has = f"{counted(best.cpus, 'core')}, {best.memory_mb} MB"
         yield case.problem(
             "memory_mb",
-            f"no node of {case.where} has {asked} at once; {best.name} has {best.cpus} cores, {best.memory_mb} MB",
+            f"no node of {case.where} has {asked} at once; {best.name} has {has}",
             "",
             "ask for less, or for fewer slots",
         )
@@ -342,7 +345,8 @@ def _cores_and_memory(case: Case, nodes: tuple[Node, ...]) -> Iterator[Problem]:
         each = cpus // slots
         yield case.problem(
             "cpus",
-            f"jobs ask for {request.cpus} cores ({slots} slots), and no node of {case.where} gives more than {cpus}",
+            f"jobs ask for {counted(request.cpus, 'core')} ({counted(slots, 'slot')}), "
+            f"and no node of {case.where} gives more than {cpus}",
             str(each) if each else "",
             f"`--slots {max(1, cpus * slots // request.cpus)}`" if slots > 1 else "",
         )
@@ -351,7 +355,7 @@ def _cores_and_memory(case: Case, nodes: tuple[Node, ...]) -> Iterator[Problem]:
     if request.memory_mb > memory_mb:
         yield case.problem(
             "memory_mb",
-            f"jobs ask for {request.memory_mb} MB of memory ({slots} slots), "
+            f"jobs ask for {request.memory_mb} MB of memory ({counted(slots, 'slot')}), "
             f"and no node of {case.where} gives more than {memory_mb} MB",
             f"{memory_mb // slots}M",
             f"`--slots {max(1, memory_mb * slots // request.memory_mb)}`" if slots > 1 else "",
@@ -366,7 +370,9 @@ def _nodes(case: Case) -> Iterator[Problem]:
     known = [limit for limit in (most, have) if limit is not None]
     if known and wanted > min(known):
         yield case.problem(
-            "nodes", f"jobs ask for {wanted} nodes, and {case.where} gives at most {min(known)}", str(min(known))
+            "nodes",
+            f"jobs ask for {counted(wanted, 'node')}, and {case.where} gives at most {min(known)}",
+            str(min(known)),
         )
 
 
@@ -410,7 +416,7 @@ def _qos(case: Case) -> Iterator[Problem]:
         return
     gpus = case.request.gpus * case.request.nodes
     if qos.max_gpus_per_job is not None and gpus > qos.max_gpus_per_job:
-        yield case.problem("gpus", f"jobs ask for {gpus} GPUs, QOS {qos.name} allows {qos.max_gpus_per_job}",
+        yield case.problem("gpus", f"jobs ask for {counted(gpus, 'GPU')}, QOS {qos.name} allows {qos.max_gpus_per_job}",
                            str(qos.max_gpus_per_job))  # fmt: skip
     allowed = [partition for partition in case.partitions if not partition.allow_qos or qos.name in partition.allow_qos]
     if case.partitions and not allowed:
@@ -424,13 +430,18 @@ def _agents(case: Case) -> Iterator[Problem]:
     plan = case.plan
     if plan.agents > plan.trial_count > 0 and _value(plan, "agents"):
         yield case.problem(
-            "agents", f"{plan.agents} agents for {plan.trial_count} trials: some would have nothing to do",
+            "agents",
+            f"{plan.agents:,} agents for {counted(plan.trial_count, 'trial')}: some would have nothing to do",
             str(math.ceil(plan.trial_count / max(1, plan.slots))),
-        )  # fmt: skip
+        )
     limits = [case.cluster.max_submit, *(qos.max_submit for qos in case.cluster.qos if qos.name == case.qos)]
     most = min((limit for limit in limits if limit is not None), default=None)
     if most is not None and plan.agents > most:
-        yield case.problem("agents", f"{plan.agents} agents, and you may have {most} jobs in the queue", str(most))
+        yield case.problem(
+            "agents",
+            f"{counted(plan.agents, 'agent')}, and you may have {counted(most, 'job')} in the queue",
+            str(most),
+        )
 
 
 def _untyped(case: Case) -> Iterator[str]:
@@ -458,7 +469,7 @@ def list_gpus(gpus: Iterable[GpuType]) -> str:
 
 
 def _say_gpus(request: Request) -> str:
-    return f"{request.gpus} {request.gpu_type + ' ' if request.gpu_type else ''}GPU{'s' if request.gpus > 1 else ''}"
+    return counted(request.gpus, f"{request.gpu_type} GPU".strip())
 
 
 def _value(plan: Plan, key: str) -> Any:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from windlass.counted import counted
 from windlass.errors import Problem
 from windlass.secrets import find_secrets
 from windlass.slurm.directives import Script, parse_script
@@ -88,7 +89,9 @@ def _lint_bytes(text: bytes) -> Iterator[Note]:
         number = text[: text.index(b"\r\n")].count(b"\n") + 1
         count = text.count(b"\r\n")
         yield wrong(
-            number, f"{count} line(s) end as on Windows (CRLF): sbatch refuses the script", "sed -i 's/\\r$//' FILE"
+            number,
+            f"{counted(count, 'line ends', 'lines end')} as on Windows (CRLF): sbatch refuses the script",
+            "sed -i 's/\\r$//' FILE",
         )
     if b"\0" in text:
         number = text[: text.index(b"\0")].count(b"\n") + 1

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from windlass.counted import counted
 from windlass.slurm.directives import Script
 from windlass.slurm.notes import Note, remark, wrong
 
@@ -159,7 +160,11 @@ def _lint_files(number: int, path: str, tasks: list[int], text: str, certain: bo
     missing = [task for task in tasks if not os.path.exists(path.replace(_MARK, str(task)))]
     shown = os.path.basename(path)
     if missing and (certain or len(there) > 1):
-        have = f"there are {len(there)} such files" if there else "there is none of these files"
+        have = (
+            f"there {'is' if len(there) == 1 else 'are'} {counted(len(there), 'such file')}"
+            if there
+            else "there is none of these files"
+        )
         message = (
             f"--array={text}: there is no {shown.replace(_MARK, str(missing[0]))} for task {_count(missing)}; {have}"
         )
@@ -168,7 +173,7 @@ def _lint_files(number: int, path: str, tasks: list[int], text: str, certain: bo
     unused = sorted(there - set(tasks))
     if unused and certain:
         message = f"--array={text} leaves out {shown.replace(_MARK, str(unused[0]))}" + (
-            f" and {len(unused) - 1} more files" if len(unused) > 1 else ""
+            f" and {counted(len(unused) - 1, 'more file')}" if len(unused) > 1 else ""
         )
         yield remark(number, message, f"--array={render_tasks(sorted(there), text)}")
 

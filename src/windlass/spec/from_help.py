@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from decimal import Decimal
 
+from windlass.counted import counted
 from windlass.search.template import AGENT_WORDS, ARGS_WORDS, BUILT_IN, NAME_PATTERN
 from windlass.spec.help_text import HelpOption, parse_help
 from windlass.spec.option_names import INTEGER, NUMBER, is_logarithmic, is_never_swept, is_seed, usual_value
@@ -113,7 +114,7 @@ def _count_text(swept: Sequence[HelpOption], has_seed: bool) -> str:
     if has_seed:
         counts.append((_SEEDS, "seeds"))
     total = math.prod(count for count, _ in counts)
-    trials = f"{total} trials" if total != 1 else "1 trial"
+    trials = counted(total, "trial")
     return " x ".join(f"{count} {name}" for count, name in counts) + f" = {trials}" if counts else trials
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from windlass.counted import counted
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Metric, Space, Study
@@ -163,5 +164,5 @@ def _task_seeds(
     if not any("seed" in placeholder_names(word) for words in tasks for word in words):
         problems.append(Problem("no line uses the seed", "python train.py --seed {seed}", "--seeds"))
     if len(seeds) <= 3:
-        warnings.append(f"{len(seeds)} seeds say little about chance; 5 or more are usual")
+        warnings.append(f"{counted(len(seeds), 'seed says', 'seeds say')} little about chance; 5 or more are usual")
     return seeds

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from windlass.counted import counted
 from windlass.errors import InputError
 from windlass.model import Parameter, Space
 from windlass.search.grid import is_discrete, values_of
@@ -52,10 +53,10 @@ def build_space(keys: StudyKeys, placed: list[Placed], problems: Problems, warni
     if len(problems.found) == before and not problems.found:
         _check_size(space, problems)
     if 0 < len(space.seeds) <= 3 and not space.repeats:
-        seeds = "1 seed says" if len(space.seeds) == 1 else f"{len(space.seeds)} seeds say"
+        seeds = counted(len(space.seeds), "seed says", "seeds say")
         warnings.append(f"{seeds} little about chance; 5 or more are usual")
     if method == "grid" and space.trials is not None:
-        warnings.append(f"only the first {space.trials} settings of the grid are taken (trials)")
+        warnings.append(f"the grid is cut off after {counted(space.trials, 'setting')} (trials)")
     return space
 
 
@@ -274,5 +275,6 @@ def _check_draws(space: Space, trials: int, problems: Problems) -> None:
     elif distinct == 0:
         _add_empty(problems)
     elif distinct < trials:
-        message = f"there are only {distinct} different settings, and {trials} trials are asked for"
+        asked = counted(trials, "trial is", "trials are")
+        message = f"only {counted(distinct, 'different setting')}, and {asked} asked for"
         problems.add(("trials",), message, f"trials: {distinct}, or method: grid")

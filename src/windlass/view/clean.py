@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.collect.leftovers import Leftover
+from windlass.counted import counted
 from windlass.view.outputs import render_bytes
 
 
@@ -21,9 +22,9 @@ def render_leftovers(leftovers: Sequence[Leftover], spared: Mapping[str, str], r
     if not leftovers:
         lines.append("nothing to remove")
     elif removed:
-        lines.append(f"removed {files} files, {total}")
+        lines.append(f"removed {counted(files, 'file')}, {total}")
     else:
-        lines.append(f"{files} files, {total}; nothing is removed yet: --yes does it")
+        lines.append(f"{counted(files, 'file')}, {total}; nothing is removed yet: --yes does it")
     return "\n".join(lines)
 
 
@@ -39,4 +40,4 @@ def render_swept(folders: Sequence[Mapping[str, Any]], refused: Mapping[str, str
         lines.append(f"still waiting for a turn: {', '.join(late)}; they will do it when they get one")
     removed = [folder for folder in folders if folder["what"] == "removed"]
     total = render_bytes(sum(folder.get("bytes", 0) for folder in removed))
-    return "\n".join([*lines, f"{len(removed)} folders of dead jobs removed, {total}"])
+    return "\n".join([*lines, f"{counted(len(removed), 'folder')} of dead jobs removed, {total}"])

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.counted import counted
 from windlass.measured import MPS, PLAIN, Measurement, Probe, Round
 from windlass.view.doctor import explain_seen
 from windlass.view.progress import render_duration
@@ -235,7 +236,7 @@ def render_measurement(
 def _head(measurement: Measurement) -> str:
     when = time.strftime("%d %b %H:%M", time.localtime(measurement.when)).lstrip("0")
     device = measurement.device
-    has = [f"{measurement.cores} cores", f"{_size(measurement.memory_mb)} of memory"]
+    has = [counted(measurement.cores, "core"), f"{_size(measurement.memory_mb)} of memory"]
     if device is not None:
         kind = "" if device.kind == "gpu" else f", a {'MIG slice' if device.kind == 'mig' else device.kind}"
         has.insert(0, f"{device.name} ({_size(device.memory_mb)}{kind})")
@@ -247,9 +248,10 @@ def _head(measurement: Measurement) -> str:
 
 
 def _say_framework(name: str, seen: Mapping[str, Any]) -> str:
+    gpus = counted(seen.get("devices", 0), "GPU")
     built = f" (CUDA {seen['cuda']})" if seen.get("cuda") else ""
     error = f": {seen['error']}" if seen.get("error") else ""
-    return f"{name} {seen.get('version', '')}{built} sees {seen.get('devices', 0)} GPU(s){error}".replace("  ", " ")
+    return f"{name} {seen.get('version', '')}{built} sees {gpus}{error}".replace("  ", " ")
 
 
 def _names(measurement: Measurement) -> list[str]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.counted import counted
+
 _NOTHING = ("", "-1", "NoDevFiles", "none", "void")
 
 
@@ -140,7 +142,7 @@ def _framework(said: Mapping[str, Any]) -> str:
         built = f"built with ROCm {said['hip']}"
     count = said.get("devices") or 0
     names = f" ({', '.join(said['names'])})" if said.get("names") else ""
-    return f"{said['version']}, {built}, sees {count} device{'s' if count != 1 else ''}{names}"
+    return f"{said['version']}, {built}, sees {counted(count, 'device')}{names}"
 
 
 def _bench(bench: Mapping[str, Any] | None) -> list[str]:

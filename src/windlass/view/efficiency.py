@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass.collect.advice import Advice, render_mb
 from windlass.collect.efficiency import Efficiency, JobGroup
+from windlass.counted import counted
 from windlass.slurm.states import ENDED
 from windlass.slurm.used import JobUse
 from windlass.view.progress import render_duration
@@ -69,7 +70,7 @@ def _device_mb(job: JobUse, group: JobGroup) -> float | None:
 
 RESOURCES = (
     Resource("time_s", "time", lambda job, _: job.asked_s, lambda job: job.elapsed_s, render_duration, render_duration),
-    Resource("cores", "CPU", lambda job, _: job.cpus, _cores, lambda v: f"{v:.2f}", lambda v: f"{v:g} cores"),
+    Resource("cores", "CPU", lambda job, _: job.cpus, _cores, lambda v: f"{v:.2f}", lambda v: counted(v, "core")),
     Resource(
         "memory_mb", "memory", lambda job, _: job.asked_memory_mb, lambda job: job.memory_mb, render_mb, render_mb
     ),
@@ -152,10 +153,10 @@ def render_efficiency(found: Efficiency, advices: Sequence[Placed], width: int |
     count = sum(len(group.jobs) for group in found.groups)
     running = sum(job.state not in ENDED for group in found.groups for job in group.jobs)
     still = f", {running} of them still running" if running else ""
-    head = f"{found.study}   {found.folder}" if found.study else f"{count} job{'s' if count != 1 else ''}{still}"
+    head = f"{found.study}   {found.folder}" if found.study else f"{counted(count, 'job')}{still}"
     lines = [head]
     if found.study and count:
-        lines.append(f"  {count} agent{'s' if count != 1 else ''}{still}")
+        lines.append(f"  {counted(count, 'agent')}{still}")
     if found.accounting is False:
         lines.append("  Slurm's accounting does not answer: from the journals alone")
     if not count:

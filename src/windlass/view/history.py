@@ -7,6 +7,7 @@ from typing import Any
 from windlass.collect.jobview import JobView
 from windlass.collect.reconcile import AgentView, StudyView
 from windlass.collect.submissions import Submission
+from windlass.counted import counted
 from windlass.slurm.reasons import explain_reason
 from windlass.slurm.states import JobState
 from windlass.view.jobs import job_to_json, render_answer, render_clock
@@ -64,7 +65,9 @@ def render_history(view: StudyView, width: int | None = None) -> str:
             text += _render_submission(view, submission, width)
     local = [agent for agent in view.agents if agent.record.job is None]
     if local:
-        text += f"{len(local)} agent(s) outside of jobs\n" + render_table([_agent_row(a) for a in local], width=width)
+        text += f"{counted(len(local), 'agent')} outside of jobs\n" + render_table(
+            [_agent_row(a) for a in local], width=width
+        )
     return "\n".join(lines) + "\n" + (text or "  nothing was submitted and no agent has been at work\n")
 
 
@@ -74,7 +77,7 @@ def _jobs_of(view: StudyView, submission: Submission) -> list[JobView]:
 
 def _render_submission(view: StudyView, submission: Submission, width: int | None) -> str:
     what = "job ?" if submission.job is None else f"job {submission.job}"
-    head = f"{render_clock(submission.time)}  {what}  {submission.agents} agent(s)"
+    head = f"{render_clock(submission.time)}  {what}  {counted(submission.agents, 'agent')}"
     if submission.refused is not None:
         return f"{head}  refused: {submission.refused}\n"
     jobs = _jobs_of(view, submission)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windlass.collect.jobview import LIVE, JobsView, JobView
+from windlass.counted import counted
 from windlass.slurm.reasons import explain_reason, will_never_start
 from windlass.slurm.states import JobState
 from windlass.view.progress import render_duration
@@ -52,7 +53,7 @@ def render_counts(view: JobsView) -> str:
     for word in ordered:
         throttle = sum(view.throttles.values()) if word == "waiting" else 0
         parts.append(f"{counts[word]} {word}" + (f" (throttle {throttle})" if throttle else ""))
-    return f"{len(view.jobs)} job{'s' if len(view.jobs) != 1 else ''}: {', '.join(parts)}" if parts else "no jobs"
+    return f"{counted(len(view.jobs), 'job')}: {', '.join(parts)}" if parts else "no jobs"
 
 
 def render_jobs(view: JobsView, only: tuple[int, int | None] | None = None) -> list[str]:
@@ -79,7 +80,7 @@ def render_nobody(view: JobsView | None) -> str:
         return "an agent is about to begin: its job has started"
     waiting = len(view.in_state(JobState.WAITING))
     if waiting:
-        return f"no agent is at work yet: {waiting} job{'s wait' if waiting > 1 else ' waits'} in the queue"
+        return f"no agent is at work yet: {counted(waiting, 'job waits', 'jobs wait')} in the queue"
     if not view.answered:
         return "no agent was heard of lately, and the scheduler does not answer"
     return "no agent is at work: `windlass run` goes on"

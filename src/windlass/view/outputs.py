@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass.counted import counted
 from windlass.view.table import render_cell
 
 
@@ -21,5 +22,5 @@ def render_outputs(files: Sequence[tuple[str, str, int]]) -> str:
     if not files:
         return "nothing was kept"
     lines = [f"{trial:<14}{render_bytes(size):>8}  {render_cell(path)}" for trial, path, size in files]
-    total = f"{len(files)} files, {render_bytes(sum(size for _, _, size in files))}"
+    total = f"{counted(len(files), 'file')}, {render_bytes(sum(size for _, _, size in files))}"
     return "\n".join([*lines, total])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from windlass.counted import counted
 from windlass.model import Cost, PackTerms, Plan, Request, Split, Submitted, Trial
 from windlass.view.progress import render_duration
 
@@ -67,7 +68,7 @@ def _request_to_json(plan: Plan) -> dict[str, Any]:
 def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     study = plan.study
     lines = [
-        f"study      {study.name}  ({plan.trial_count} trials, {study.space.method})",
+        f"study      {study.name}  ({counted(plan.trial_count, 'trial')}, {study.space.method})",
         f"folder     {plan.folder}",
         f"runs in    {_render_workdir(plan)}",
         f"slots      {plan.slots} at a time  ({plan.slots_because})",
@@ -126,9 +127,9 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
     ]
     asked = {
         "time_s": render_duration(request.time_s),
-        "cpus": f"{request.cpus} cores",
+        "cpus": counted(request.cpus, "core"),
         "memory_mb": f"{request.memory_mb} MB",
-        "gpus": f"{request.gpus} GPU(s)" if request.gpus or "gpus" in request.because else "",
+        "gpus": counted(request.gpus, "GPU") if request.gpus or "gpus" in request.because else "",
         "gpu_type": request.gpu_type,
         "account": request.account or "",
         "partition": request.partition or "",
@@ -158,7 +159,7 @@ def _render_estimate(plan: Plan) -> list[str]:
         if plan.request is None:
             at_once = ""
         elif plan.request.throttle and _units(plan) == 1:
-            at_once = f" with {_count(plan.request.throttle, 'job')} at a time"
+            at_once = f" with {counted(plan.request.throttle, 'job')} at a time"
         if plan.estimate_because:
             at_once = f" {plan.estimate_because}"
         lines.append(f"estimate   about {_render_about(plan.estimate_s)}{at_once}")
@@ -171,7 +172,7 @@ def _render_estimate(plan: Plan) -> list[str]:
 
 
 def _render_split(split: Split) -> str:
-    jobs = f"{_count(split.agents, 'job')} of {_render_about(split.time_s)}"
+    jobs = f"{counted(split.agents, 'job')} of {_render_about(split.time_s)}"
     return f"{jobs:<18}--agents {split.agents:<5}{render_cost(split.cost)}, about {_render_about(split.estimate_s)}"
 
 
@@ -190,10 +191,10 @@ def render_cost_line(plan: Plan) -> str:
         return ""
     time = _render_about(plan.request.time_s)
     if _units(plan) > 1:
-        jobs = f"{_count(plan.agents, 'chain')} of {_units(plan)} jobs of {time}, one after another"
+        jobs = f"{counted(plan.agents, 'chain')} of {_units(plan)} jobs of {time}, one after another"
     else:
         throttle = f", {plan.request.throttle} at a time" if plan.request.throttle else ""
-        jobs = f"{_count(plan.agents, 'job')} of {time}{throttle}"
+        jobs = f"{counted(plan.agents, 'job')} of {time}{throttle}"
     assumed = plan.estimate_because or "once they start"
     done = f", about {_render_about(plan.estimate_s)} {assumed}" if plan.estimate_s is not None else ""
     split = next(iter(plan.alternatives), None)
@@ -204,10 +205,6 @@ def render_cost_line(plan: Plan) -> str:
 def _units(plan: Plan) -> int:
     """How many jobs make a chain; 1 where they do not go on from one another."""
     return 1 if plan.terms is None else plan.terms.units
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _render_amount(value: float) -> str:
@@ -235,16 +232,19 @@ def render_submitted(submitted: Submitted) -> str:
     """What `run` has done, and how to follow it."""
     lines = list(submitted.settled)
     if submitted.outdated:
+        agents = counted(submitted.outdated, "agent")
         lines.append(
-            f"{submitted.outdated} agent(s) at work began with the former code or settings: they end after the trials "
-            "they have begun and take no more"
+            f"{agents} at work began with the former code or settings: "
+            "trials under way are finished there, and no more are taken"
         )
     if submitted.jobs:
         jobs = ", ".join(str(job) for job in submitted.jobs)
-        beside = f" beside {submitted.present} that are there" if submitted.present else ""
-        lines.append(f"submitted {submitted.agents} agent(s){beside} as job {jobs}; follow with `windlass status`")
+        beside = f" beside the {submitted.present} already there" if submitted.present else ""
+        lines.append(
+            f"submitted {counted(submitted.agents, 'agent')}{beside} as job {jobs}; follow with `windlass status`"
+        )
     elif submitted.present:
-        lines.append(f"{submitted.present} agent(s) are on it already; nothing was submitted")
+        lines.append(f"{counted(submitted.present, 'agent is', 'agents are')} on it already; nothing was submitted")
     else:
         lines.append("nothing is left to do; nothing was submitted")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.collect.reconcile import StudyView
 from windlass.collect.timeleft import Hours, TimeLeft, elapsed_s, remaining_s
+from windlass.counted import counted
 from windlass.journal.fold import TrialRecord
 from windlass.states import Cause, State
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
@@ -143,12 +144,14 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
     """The study in a few lines; `only` names the job, and the task, that was asked for."""
     trouble = find_trouble(view)
     lines = [f"{view.name}: {trouble}"] if trouble is not None else []
-    lines += [f"{view.name}   {view.total} trials   {view.folder}", f"  {_counts(view) or 'no trials'}"]
+    lines += [f"{view.name}   {counted(view.total, 'trial')}   {view.folder}", f"  {_counts(view) or 'no trials'}"]
     alive = [agent for agent in view.agents if agent.alive]
     if alive:
         slots = sum(agent.record.slots for agent in alive)
         hosts = ", ".join(sorted({agent.record.host for agent in alive}))
-        lines.append(f"  {len(alive)} agent(s), {slots} slots on {hosts}; time left {render_left(view.left)}")
+        lines.append(
+            f"  {counted(len(alive), 'agent')}, {counted(slots, 'slot')} on {hosts}; time left {render_left(view.left)}"
+        )
     elif trouble is None and (view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]):
         lines.append(f"  {render_nobody(view.jobs)}")
     hours = render_hours(view)
@@ -165,7 +168,7 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
     notes = list(dict.fromkeys(note.text for note in view.notes if not note.routine))
     lines += [f"note: {text}" for text in notes[-_SHOWN_NOTES:]]
     if view.damaged_lines:
-        lines.append(f"warning: {view.damaged_lines} journal line(s) could not be read and were left out")
+        lines.append(f"warning: left out {counted(view.damaged_lines, 'journal line')} that could not be read")
     return "\n".join(lines)
 
 
@@ -176,7 +179,8 @@ def _suspects(view: StudyView) -> list[str]:
         return []
     running = sum(agent.running for agent in suspects)
     names = ", ".join(sorted({agent.record.host for agent in suspects}))
-    return [f"  {len(suspects)} agent(s) on {names} silent, jobs over: {running} trial(s) wait until that is certain"]
+    waits = counted(running, "trial waits", "trials wait")
+    return [f"  {counted(len(suspects), 'agent')} on {names} silent, jobs over: {waits} until that is certain"]
 
 
 def render_end(view: StudyView) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass.collect.jobview import JobView
 from windlass.collect.reconcile import StudyView
+from windlass.counted import counted
 from windlass.journal.fold import AgentRecord
 from windlass.slurm.states import JobState
 from windlass.states import Cause, State
@@ -49,7 +50,8 @@ def find_trouble(view: StudyView) -> Trouble | None:
     if unready and not ready:
         return _explain_unready(unready)
     if any(agent.reason == _DISK_FULL for agent in agents) or any(map(_died_of_full_disk, jobs)):
-        reason = f"{_trials(open_trials)} not done: the disk of {view.folder} is full, or your quota there"
+        trials = counted(open_trials, "trial is", "trials are")
+        reason = f"{trials} not done: the disk of {view.folder} is full, or your quota there"
         return Trouble(reason, "Make room there (`windlass clean` shows what can go), then `windlass run` goes on")
     if any(job.state in _COMING for job in jobs):
         return None
@@ -105,7 +107,7 @@ def _explain_time(view: StudyView, open_trials: int, late: int, request: dict[st
     time_s = request.get("time_s")
     length = f" of {render_duration(time_s)}" if time_s else ""
     jobs = f"the job's time{length} was up" if late == 1 else f"the time of {late} jobs{length} each was up"
-    reason = f"{_trials(open_trials)} not done: {jobs}"
+    reason = f"{counted(open_trials, 'trial is', 'trials are')} not done: {jobs}"
     cut = view.causes.get(Cause.JOB_TIME.value, 0)
     if not cut or not any("begin anew" in note.text for note in view.notes):
         return Trouble(reason, "`windlass run` submits more jobs, which go on")
@@ -114,7 +116,3 @@ def _explain_time(view: StudyView, open_trials: int, late: int, request: dict[st
         f"{cut} had begun: ask for more time (`needs: {{time: …}}`) or save checkpoints (`checkpoint:`), "
         "then `windlass run` goes on",
     )
-
-
-def _trials(count: int) -> str:
-    return "1 trial is" if count == 1 else f"{count} trials are"
