@@ -192,7 +192,7 @@ def test_many_small_files(good: Project, place: str, verdict: str) -> None:
     found = items(good, code=int(verdict == "fail"))
     assert found["shared folders"]["verdict"] == verdict
     if verdict == "fail":
-        assert "1200 files" in found["shared folders"]["why"] and "$SLURM_TMPDIR" in found["shared folders"]["todo"]
+        assert "1,200 files" in found["shared folders"]["why"] and "$SLURM_TMPDIR" in found["shared folders"]["todo"]
 
 
 def test_results_in_home_where_there_is_scratch(good: Project) -> None:

@@ -42,9 +42,9 @@ def test_its_defaults_hold_for_its_files(laptop: Project) -> None:
     assert ask("--memory", "3000M") == (1, 2, 3000)
     assert ask("tasks.txt")[0] == 0  # nothing asks for a GPU
     shown = laptop.run("plan", "--site", "cedar", "-a", "def-prof", "tasks.txt").stdout
-    assert "0 GPUs       nothing asks for one (--gpus 1)" in shown
+    assert "0 GPUs         nothing asks for one (--gpus 1)" in shown
     shown = laptop.run("plan", "--site", "cedar", "-a", "def-prof").stdout
-    assert "1 GPU       default of job_submitter.sh" in shown
+    assert "1 GPU          default of job_submitter.sh" in shown
 
 
 def test_the_shares_of_a_site_that_does_not_tell_types_apart(laptop: Project) -> None:

@@ -53,7 +53,7 @@ def test_a_hint_names_no_partition_that_is_too_short(laptop: Project) -> None:
 
 def test_sizes_that_the_profile_cannot_judge(laptop: Project) -> None:
     shown = laptop.run("plan", "--site", "fir", "-a", "def-prof", "-g", "99", "-c", "5000")
-    assert "jobs ask for 5000 cores and 99 h100 GPUs on a node; whether fir has such" in shown.stdout + shown.stderr
+    assert "jobs ask for 5,000 cores and 99 h100 GPUs on a node; whether fir has such" in shown.stdout + shown.stderr
     shown = laptop.run("plan", "--site", "fir", "-a", "def-prof", "-g", "2")
     assert "not checked" not in shown.stdout + shown.stderr
 
