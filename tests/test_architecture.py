@@ -31,12 +31,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "track": set(),
     "usage": set(),
     "trialfile": {"paths"},
+    "configcopy": set(),
     "journal": {"errors", "events", "paths", "states"},
     "slurm": {"counted", "errors", "secrets"},
     "secrets": set(),
     "claims": {"errors", "events", "ids", "journal", "paths", "slurm", "states"},
     "agent": {
         "claims",
+        "configcopy",
         "counted",
         "errors",
         "events",
@@ -50,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "trialfile",
     },
     "search": {"errors", "ids", "model"},
-    "spec": {"counted", "errors", "ids", "model", "paths", "search", "states"},
+    "spec": {"configcopy", "counted", "errors", "ids", "model", "paths", "search", "secrets", "states"},
     "launch": {"counted", "errors", "model", "paths", "slurm"},
     "site": {"errors", "launch", "secrets", "slurm"},
     "plan": {
@@ -90,6 +92,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "collect": {
         "agent",
         "claims",
+        "configcopy",
         "counted",
         "durations",
         "errors",

@@ -172,6 +172,24 @@ class Rung:
 
 
 @dataclass(frozen=True)
+class ConfigFile:
+    """A configuration file of the user's program, of which each trial gets a copy with its settings in it.
+
+    `tree` is the file's content as `configcopy.py` describes it; `places` says for each parameter that the file
+    has a place for where in the tree it is.
+    """
+
+    path: str  # as the study names it
+    name: str  # of each copy
+    form: Literal["yaml", "json"]
+    tree: Any
+    places: Mapping[str, Mapping[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "form": self.form, "tree": self.tree, "places": dict(self.places)}
+
+
+@dataclass(frozen=True)
 class Study:
     """The user's file (or command line), parsed and checked."""
 
@@ -198,6 +216,7 @@ class Study:
     variants: tuple[str, ...] = ()  # settings whose values need different amounts of memory
     progress: ProgressSpec | None = None
     ladder: tuple[Rung, ...] = ()
+    config: ConfigFile | None = None
     submitter: bool = False  # a file of commands for job_submitter.sh: on a cluster, the defaults of that script hold
     warnings: tuple[str, ...] = ()
 

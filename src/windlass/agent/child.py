@@ -22,7 +22,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 SHARED_STEPS = ("SLURM_OVERLAP", "SLURM_TASK_PROLOG")  # options of srun in trials that share a job
 _TOKEN = re.compile(r"\{envvar:(\w+)\}")
 # A trial whose line has none of these needs nothing from the node.
-_NODE_MARKS = (b"{envvar:", b"{args_json_file}", *(b"$" + name.encode() for name in NODE_VARIABLES),
+_NODE_MARKS = (b"{envvar:", b"{args_json_file}", b"{config}", *(b"$" + name.encode() for name in NODE_VARIABLES),
                *(b"${" + name.encode() for name in NODE_VARIABLES))  # fmt: skip
 
 
@@ -140,12 +140,14 @@ def trial_variables(trial: Trial, attempt: int, slot: Slot, seed: Any) -> Dict[b
     return variables
 
 
-def fill_in(words: List[str], env: Mapping[str, str], arguments_file: str) -> List[str]:
-    """Replace what only the node knows: an environment variable, or the path of the file with the settings."""
-    filled = [
-        _TOKEN.sub(lambda match: env.get(match.group(1), ""), word).replace("{args_json_file}", arguments_file)
-        for word in words
-    ]
+def fill_in(words: List[str], env: Mapping[str, str], files: Mapping[str, str]) -> List[str]:
+    """Replace what only the node knows: environment variables, and the paths of files made for the trial."""
+    filled = []
+    for word in words:
+        text = _TOKEN.sub(lambda match: env.get(match.group(1), ""), word)
+        for mark, path in files.items():
+            text = text.replace(mark, path)
+        filled.append(text)
     is_shell = os.path.basename(words[0]) in SHELLS
     return filled if is_shell else [fill_variables(word, env) for word in filled]
 

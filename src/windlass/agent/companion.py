@@ -35,6 +35,7 @@ from windlass.agent.job import LocalScratch, read_job
 from windlass.agent.ready import make_ready
 from windlass.agent.steps import signal_ranks, write_task_prolog
 from windlass.agent.store import NotReady
+from windlass.agent.trial_files import write_file
 from windlass.agent.trial_folder import TrialFolders
 from windlass.agent.workplace import Workplace
 from windlass.claims.alive import this_machine
@@ -168,6 +169,8 @@ class Companion:
             write_notice(os.path.join(self._runtime_folder, NOTICE), request["until"])
         elif request["do"] == "signal":
             signal_ranks(self._agent, request["attempt"], request["number"])
+        elif request["do"] == "file" and self._made:
+            answer = self._put_file(request)
         elif request["do"] == "begin":
             answer = self._begin(request)
         elif request["do"] == "end":
@@ -184,6 +187,14 @@ class Companion:
                 _send(NOTE, note)
         if "ask" in request:
             _send(ANSWER, json.dumps({"ask": request["ask"], **answer}))
+
+    def _put_file(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Write what the agent has written for a trial on the first node."""
+        try:
+            write_file(request["path"], request["text"])
+        except OSError as error:
+            return {"problem": error.strerror or str(error)}
+        return {}
 
     def _begin(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Have the working folder of an attempt ready."""

@@ -245,6 +245,12 @@ class Companions:
             if answer.get("problem"):
                 raise OSError(errno.EIO, f"{answer['node']}: {answer['problem']}")
 
+    def put_file(self, path: str, text: str) -> None:
+        """Have a small file of the agent's runtime folder on all nodes before an attempt is started. Raises OSError."""
+        for answer in self.wait(self.ask("file", path=path, text=text)):
+            if answer.get("problem"):
+                raise OSError(errno.EIO, f"{answer['node']}: {answer['problem']}", path)
+
     def wait(self, number: int) -> List[Dict[str, Any]]:
         """The answers to a request that is quickly done."""
         until = time.monotonic() + _ANSWER_S

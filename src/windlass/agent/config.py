@@ -51,6 +51,7 @@ class AgentConfig:
         self.data: List[Dict[str, Any]] = plan.get("data") or []
         self.environment: Optional[Dict[str, Any]] = plan.get("environment")
         self.checkpoint: Optional[Dict[str, Any]] = plan.get("checkpoint")
+        self.config_file: Optional[Dict[str, Any]] = plan.get("config")  # of which each trial gets a copy of its own
         self.keep: str = plan.get("keep", "all")
         self.end_grace_s: float = plan.get("end_grace_s") or self.grace_s  # where the scheduler ends the whole job
         self.lead_s: float = plan.get("lead_s", 120.0)

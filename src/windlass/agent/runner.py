@@ -34,6 +34,7 @@ from windlass.agent.record import render_end
 from windlass.agent.sharing import Sharing
 from windlass.agent.steps import signal_steps
 from windlass.agent.tally import Tally
+from windlass.agent.trial_files import TrialFiles
 from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
@@ -77,7 +78,7 @@ class Runner:
         self._checkpoints = Checkpoints(config, paths, self._env)
         self._turns = Turns(config, self._checkpoints, limits.job_time_s)
         self._tell_at = self._until = math.inf  # when attempts are told by signal that the end is near, and when it is
-        self._runtime_folder = runtime_folder
+        self._files = TrialFiles(config, runtime_folder)
         self.warming = warming
         self.free = list(reversed(slots))
         self.sharing = Sharing(config, slots, agent, runtime_folder, base_env, self._note)
@@ -117,7 +118,7 @@ class Runner:
 
     def join(self, others: Companions) -> None:
         """Trials of this agent have processes on other nodes of the job as well."""
-        self._others = others
+        self._others = self._files.others = others
         self._notice.spread = lambda text: others.tell("notice", until=text)
         others.deliver = MessageReader(self.deliver, self.deliver_said).feed
         self.pipes.adopt(others.fileno(), others.read)
@@ -213,7 +214,11 @@ class Runner:
             words = self._checkpoints.fill_in(attempt.trial, attempt.stage, words, attempt.checkpoint)
         if attempt.trial.node_words:
             own = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
-            words = fill_in(words, {**self._env, **own}, self._arguments_file(attempt, words))
+            try:
+                words = fill_in(words, {**self._env, **own}, self._files.make(attempt, words))
+            except OSError as error:
+                self._not_started(attempt, NOT_EXECUTABLE, f"windlass: {error.filename}: {error.strerror}")
+                return
         out_write, err_write = self.pipes.open(attempt)
         try:
             attempt.warm = self.warming is not None and self._launch_warm(attempt, words, out_write, err_write)
@@ -230,7 +235,9 @@ class Runner:
             if not attempt.warm:
                 self.gauges.begin(attempt)
             return
-        code, text = explain_start_error(problem, words)
+        self._not_started(attempt, *explain_start_error(problem, words))
+
+    def _not_started(self, attempt: Attempt, code: int, text: str) -> None:
         self._say(attempt, text)
         attempt.status = code << 8
         self._stage_ended(attempt)
@@ -244,13 +251,6 @@ class Runner:
             return False
         self.warming.spawn(attempt.attempt, words, env, out, err, attempt.workdir)
         return True
-
-    def _arguments_file(self, attempt: Attempt, words: List[str]) -> str:
-        path = os.path.join(self._runtime_folder, f"arguments-{attempt.slot.number}.json")
-        if any("{args_json_file}" in word for word in words):
-            with open(path, "wb") as file:
-                file.write(attempt.trial.settings_json)
-        return path
 
     def _note(self, text: str) -> None:
         self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})

@@ -295,6 +295,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "metrics": [[pattern.name, pattern.regex] for pattern in study.metrics],
         "on_nan": study.on_nan,
         "env": dict(study.env),
+        "config": study.config.to_json() if study.config is not None else None,
         "outputs": list(study.outputs),
         "own_folders": plan.own_folders,
         "local_folder": names_local_folder(study),
@@ -315,6 +316,8 @@ def encode_plan(rendered: Mapping[str, Any]) -> bytes:
     Agents compare the key with the one they began with, so it is the client alone that decides what counts.
     """
     seen = {name: rendered.get(name) for name in _SEEN_BY_TRIALS}
+    if rendered.get("config"):  # of studies without such a file the key stays what it was
+        seen["config"] = rendered["config"]
     data = [[entry["as"], entry["key"], bool(entry.get("writable"))] for entry in rendered.get("data") or ()]
     text = json.dumps([seen, data], sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -13,6 +13,7 @@ import zipfile
 AGENT_PACKAGES = ("agent", "claims", "journal")
 AGENT_MODULES = (
     "__init__.py",
+    "configcopy.py",
     "counted.py",
     "errors.py",
     "events.py",

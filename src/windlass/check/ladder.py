@@ -29,7 +29,7 @@ from windlass.launch.local import LocalLauncher
 from windlass.model import Expectation, MetricPattern, Plan, Rung, Study, Trial
 from windlass.paths import StudyPaths
 from windlass.search import iterate_trials
-from windlass.search.template import ARGS_WORDS, Template, placeholder_names
+from windlass.search.template import ARGS_WORDS, CONFIG_WORD, Template, placeholder_names
 from windlass.search.trials import canonical_command
 from windlass.site.local import Site
 from windlass.states import State
@@ -82,7 +82,9 @@ def make_trials(study: Study, code: str) -> list[Trial]:
 def _kept(base: dict[str, Any], rung: Rung) -> dict[str, Any]:
     """Of the study's settings, those that the rung's command uses: it may be another program."""
     used = {name for stage in rung.stages for word in stage.words for name in placeholder_names(word)}
-    return base if used & ARGS_WORDS or not rung.own_command else {k: v for k, v in base.items() if k in used}
+    if used & {*ARGS_WORDS, CONFIG_WORD} or not rung.own_command:
+        return base
+    return {name: value for name, value in base.items() if name in used}
 
 
 def climb(study: Study, plan: Plan, say: Callable[[str], None]) -> Iterator[RungResult]:

@@ -14,12 +14,13 @@ from windlass.agent.child import Trial
 from windlass.agent.config import AgentConfig
 from windlass.agent.fill import NODE_VARIABLE, fill_text
 from windlass.collect.facts import read_plan
+from windlass.configcopy import CONFIG, render_config
 from windlass.errors import WindlassError
 from windlass.paths import SHELLS, StudyPaths
 from windlass.trialfile import TrialFile
 
 # What the agent fills in on the node is a variable of the shell's here.
-_ON_NODE = re.compile(rf"\{{(?:envvar:(?P<envvar>\w+)|(?P<file>args_json_file))\}}|{NODE_VARIABLE.pattern}")
+_ON_NODE = re.compile(rf"\{{(?:envvar:(?P<envvar>\w+)|(?P<file>args_json_file|config))\}}|{NODE_VARIABLE.pattern}")
 
 
 class _ElsewhereCheckpoints(Checkpoints):
@@ -50,6 +51,10 @@ def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list
     if any("${args_json_file}" in command for command in commands):
         settings = shlex.quote(trial.settings_json.decode("utf-8", "replace"))
         lines.append(f'args_json_file="$(mktemp)"; printf %s {settings} > "$args_json_file"')
+    if plan.get("config") and any("${config}" in command for command in commands):
+        name = plan["config"]["name"]
+        lines.append(f'config="$(mktemp -d)"/{name}')
+        lines.append(f'printf %s {shlex.quote(render_config(plan["config"], trial.settings))} > "$config"')
     return [*lines, *(f"{command} &&" for command in commands[:-1]), *commands[-1:]]
 
 
@@ -74,20 +79,22 @@ def _commands(plan: Mapping[str, Any], paths: StudyPaths, trial: Trial, checkpoi
             stages = [checkpoints.fill_in(trial, stage, words, there) for stage, words in enumerate(stages)]
         except (WindlassError, KeyError, ValueError):
             pass  # A plan of another version, or a folder that is named by a variable of the node's.
-    return [_render_words(words) for words in stages]
+    return [_render_words(words, has_config=bool(plan.get("config"))) for words in stages]
 
 
-def _render_words(words: Sequence[str]) -> str:
+def _render_words(words: Sequence[str], has_config: bool) -> str:
     """A command for the shell. A shell that is started by it replaces variables itself."""
     is_shell = bool(words) and os.path.basename(words[0]) in SHELLS
-    return " ".join(_quote(word, not is_shell) for word in words)
+    return " ".join(_quote(word, not is_shell, has_config) for word in words)
 
 
-def _quote(word: str, with_variables: bool = True) -> str:
+def _quote(word: str, with_variables: bool = True, has_config: bool = False) -> str:
     """A word for the shell; what only the node knows becomes one of its variables."""
     parts, end = [], 0
     for match in _ON_NODE.finditer(word):
         if not with_variables and match[0].startswith("$"):
+            continue
+        if match[0] == CONFIG and not has_config:
             continue
         if match.start() > end:
             parts.append(shlex.quote(word[end : match.start()]))

@@ -22,6 +22,7 @@ ARGS_WORDS = frozenset({"args", "args_no_hyphens", "args_no_boolean_flags", "arg
 # Left in the words as they are; the agent puts a path, an environment variable's value, or words for resuming there.
 AGENT_WORDS = frozenset({"args_json_file"})
 CHECKPOINT_WORDS = frozenset({"checkpoint", "checkpoint_dir", "resume"})  # the agent's as well, but a parameter wins
+CONFIG_WORD = "config"  # likewise, in studies with `config:`
 SHELL = ("/bin/sh", "-c")
 ENVVAR_PREFIX = "envvar:"
 BUILT_IN = frozenset({"trial_id", "study"})
@@ -226,7 +227,8 @@ class _Compiler:
 
 
 def _is_for_agent(name: str) -> bool:
-    return name in AGENT_WORDS or name in CHECKPOINT_WORDS or name.startswith(ENVVAR_PREFIX)
+    is_own = name in AGENT_WORDS or name in CHECKPOINT_WORDS or name == CONFIG_WORD
+    return is_own or name.startswith(ENVVAR_PREFIX)
 
 
 def _unquoted(text: str) -> str:

@@ -11,6 +11,7 @@ from windlass.errors import InputError, Problem
 from windlass.ids import slug
 from windlass.model import Needs, Study, Warm
 from windlass.spec.commands import build_stages
+from windlass.spec.config_file import ConfigReader
 from windlass.spec.document import Document, Path, Problems, parse_document
 from windlass.spec.ladder import build_ladder
 from windlass.spec.names import check_names
@@ -73,15 +74,19 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     placed = parse_parameters(given, ("parameters",), problems, zipped)
     placed = _override_parameters(placed, keys, overrides, problems, zipped)
     stages = build_stages(keys, problems, warnings)
+    workdir = _workdir(keys, place, problems)
+    config = ConfigReader(keys.config, workdir, problems)
+    used: set[str] = set()
     space = build_space(keys, placed, problems, warnings)
     if not isinstance(document.value.get("parameters"), (dict, list)) or keys.parameters is not None:
         places = {item.parameter.name: item.path for item in placed}
-        check_usage(stages, space, _other_texts(keys), places, problems)
-    workdir = _workdir(keys, place, problems)
+        used = check_usage(stages, space, _other_texts(keys), places, problems, config)
     said = _said(keys, place, problems)
     environment = build_environment(keys, problems)
     checkpoint = build_checkpoint(keys, [stage for stage, _ in stages], problems)
     ladder = build_ladder(keys, stages, space, problems)
+    names = [*names_of(space), *(name for rung in ladder for name in rung.parameters)]
+    config_file = config.build(stages, list(dict.fromkeys(names)), used, space)
     check_names(keys, names_of(space), problems)
     name = slug(keys.name or place.default_name)
     project_dir, misplaced = locate_project(workdir, name, place.source, warnings)
@@ -108,6 +113,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         variants=keys.variants or (),
         progress=keys.progress,
         ladder=ladder,
+        config=config_file,
         warnings=tuple(warnings),
     )
 

@@ -48,6 +48,22 @@ def check_variants(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def check_config(value: Any) -> dict[str, Any]:
+    """The path of a configuration file, or a mapping with `file` and `new_keys`."""
+    example = "config: {file: conf.yaml, new_keys: true}"
+    given = {"file": value} if isinstance(value, str) else value
+    if not isinstance(given, dict):
+        raise wrong(f"config must be the path of a file, not {kind_of(value)}", "config: conf.yaml")
+    unknown = next((name for name in given if name not in ("file", "new_keys")), None)
+    if unknown is not None:
+        raise wrong(f"config has no key {unknown!r}", "the keys are file, new_keys", (unknown,))
+    if not isinstance(given.get("file"), str) or not given["file"]:
+        raise wrong("config must name a file", example)
+    if not isinstance(given.get("new_keys", False), bool):
+        raise wrong("new_keys must be true or false", example, ("new_keys",))
+    return {"file": given["file"], "new_keys": given.get("new_keys", False)}
+
+
 def check_progress(value: Any) -> ProgressSpec:
     """A pattern, or a mapping with `pattern` and `steps`."""
     if isinstance(value, str):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.model import Rung, Space, Stage
-from windlass.search.template import AGENT_WORDS, ARGS_WORDS, placeholder_names
+from windlass.search.template import AGENT_WORDS, ARGS_WORDS, CONFIG_WORD, placeholder_names
 from windlass.spec.commands import PlacedStage, build_command
 from windlass.spec.document import Path, Problems
 from windlass.spec.schema import StudyKeys
@@ -36,7 +36,8 @@ def _build_rung(
     words = _split(rung.get("args"), (*path, "args"), problems)
     if words and stages:
         stages = _with_args(stages, words)
-    names = [*names_of(space), *(name for name in rung["parameters"] if name not in names_of(space))]
+    own = [CONFIG_WORD] if keys.config is not None else []
+    names = [*names_of(space), *own, *(name for name in rung["parameters"] if name not in names_of(space))]
     for key, texts in (("args", words), ("command", [w for stage in stages for w in stage.words])):
         if rung.get(key) is not None:
             for name in {name for text in texts for name in placeholder_names(text)}:
@@ -63,7 +64,7 @@ def _check_used(
 ) -> None:
     used = set().union(*(_names(stage) for stage in stages)) if stages else set()
     used |= {name for text in (keys.env or {}).values() for name in placeholder_names(text)}
-    if not stages or (ARGS_WORDS | AGENT_WORDS) & used:
+    if not stages or (ARGS_WORDS | AGENT_WORDS | {CONFIG_WORD}) & used:
         return
     for name in parameters:
         if name not in used:

@@ -44,6 +44,7 @@ stays `1e-3`, and spaces, quotes, `$` and newlines arrive unchanged. True and fa
 | `$SLURM_TMPDIR`, `${SLURM_TMPDIR}` | the node's own disk, where data are; `$path_to_local_node_storage` is the same |
 | `{args_json}` | all parameters as one word of JSON |
 | `{args_json_file}` | the path of a JSON file with all parameters |
+| `{config}` | the path of this trial's copy of the file that `config` names, with its parameters set |
 | `{args_no_hyphens}` | all parameters as `name=value`; must stand alone |
 | `{args_no_boolean_flags}` | as `--name=value`; true is a bare `--name`, false is left out; must stand alone |
 | `{{name}}` | a literal `{name}` |

@@ -36,7 +36,7 @@ from windlass.spec.fields import (
     check_zip_groups,
 )
 from windlass.spec.fields_ladder import check_ladder
-from windlass.spec.fields_pack import check_progress, check_variants
+from windlass.spec.fields_pack import check_config, check_progress, check_variants
 from windlass.spec.sections import (
     CheckpointKeys,
     EnvironmentKeys,
@@ -106,6 +106,14 @@ class StudyKeys(Keys):
         "parameters:\n  optimizer: [adam, sgd]\n  lr: [1e-3, 1e-4]\n"
         "  momentum: {values: [0, 0.9], when: {optimizer: sgd}}",
         "no parameters: one trial, or one for each seed",
+    )
+    config: Annotated[Any, BeforeValidator(check_config)] = key(
+        "A YAML or JSON file that the program reads. Each trial gets a copy of its own with its parameters set, and "
+        "`{config}` in the command is the copy's path. Parameters are named as in the file, nested ones with dots "
+        "(`optimizer.lr`), items of lists by their number. A parameter that the file does not have is refused, unless "
+        "the command uses it by its name, or `new_keys: true` adds it to the copies.",
+        "path, or mapping with `file` and `new_keys`",
+        "config: conf.yaml",
     )
     zip: Annotated[Any, BeforeValidator(check_zip_groups)] = key(
         "Parameters that move together instead of being combined: a list of names, or a list of such lists.",

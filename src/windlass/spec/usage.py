@@ -11,12 +11,14 @@ from windlass.search.template import (
     ARGS_WORDS,
     BUILT_IN,
     CHECKPOINT_WORDS,
+    CONFIG_WORD,
     ENVVAR_PREFIX,
     Placeholder,
     placeholder_names,
     split_word,
 )
 from windlass.spec.commands import PlacedStage
+from windlass.spec.config_file import ConfigReader
 from windlass.spec.document import Path, Problems
 from windlass.spec.space import names_of
 from windlass.spec.structure import nearest_word
@@ -28,10 +30,12 @@ def check_usage(
     texts: Mapping[Path, str],
     places: Mapping[str, Path],
     problems: Problems,
-) -> None:
-    """Problems for placeholders without a parameter and parameters that no command uses.
+    config: ConfigReader,
+) -> set[str]:
+    """Problems for placeholders without a parameter and parameters that neither a command nor `config` uses.
 
-    `texts` are the other places for placeholders (`env`, `outputs`), `places` where the parameters stand.
+    `texts` are the other places for placeholders (`env`, `outputs`), `places` where the parameters stand. Returns the
+    names of the placeholders.
     """
     names, broken = names_of(space), set[str]()
     if space.seed_name not in names and "seeds" in problems.document.value:
@@ -40,7 +44,7 @@ def check_usage(
     used: set[str] = set()
     for stage, path in stages:
         for word in stage.words:
-            used.update(_check_word(word, stage, path, [*names, *broken], problems))
+            used.update(_check_word(word, stage, path, [*names, *broken, *config.words], problems))
             if stage.shell:
                 _check_shell(word, path, conditional, problems)
     for path, text in texts.items():
@@ -48,8 +52,9 @@ def check_usage(
             used.update((name, check_known(name, [*names, *broken], path, problems, with_args=False)))
     if stages and not (ARGS_WORDS | AGENT_WORDS) & used:
         for name in names:
-            if name not in used:
-                _add_unused(name, stages[0], space, places, problems)
+            if name not in used and not config.takes(name):
+                _add_unused(name, stages[0], space, places, problems, config)
+    return used
 
 
 def _check_word(word: str, stage: Stage, path: Path, names: list[str], problems: Problems) -> set[str]:
@@ -75,6 +80,8 @@ def check_known(name: str, names: list[str], path: Path, problems: Problems, wit
     hint = f"did you mean {{{nearest}}}? " if nearest else ""
     if name == "seed":
         hint = "add seeds: 5. "
+    elif name == CONFIG_WORD:
+        hint = "add config: conf.yaml, the file of which each trial gets a copy. "
     hint += f"{{{{{name}}}}} stands for a literal {{{name}}}"
     problems.add(path, f"{{{name}}} stands for no parameter", hint)
     return nearest
@@ -112,11 +119,18 @@ def _quoted_positions(text: str) -> set[int]:
     return positions
 
 
-def _add_unused(name: str, placed: PlacedStage, space: Space, places: Mapping[str, Path], problems: Problems) -> None:
+def _add_unused(
+    name: str, placed: PlacedStage, space: Space, places: Mapping[str, Path], problems: Problems, config: ConfigReader
+) -> None:
     stage, path = placed
+    is_seed = bool(space.seeds) and name == space.seed_name
+    if config.file:
+        place = ("seeds",) if is_seed else places.get(name, ("parameters",))
+        problems.add(place, f"{config.file} has no key {name!r}", config.hint_for(name, is_seed), key=True)
+        return
     written = problems.document.value.get(path[0]) if len(path) == 1 else None
     command = written.strip() if isinstance(written, str) and path[0] == "command" else _join(stage.words)
-    if space.seeds and name == space.seed_name:
+    if is_seed:
         message, hint = "no command uses the seed", f"command: {command} --{name} {{{name}}}"
         problems.add(("seeds",), message, hint, key=True)
         return

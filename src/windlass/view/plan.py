@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from windlass.counted import counted
-from windlass.model import Cost, PackTerms, Plan, Request, Split, Submitted, Trial
+from windlass.model import Cost, PackTerms, Plan, Request, Split, Study, Submitted, Trial
 from windlass.view.progress import render_duration
 
 _OF_JOBS = ("patience_s", "nodes", "mail_type", "safety")  # settings that mean nothing without a scheduler
@@ -71,6 +71,7 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
         f"study      {study.name}  ({counted(plan.trial_count, 'trial')}, {study.space.method})",
         f"folder     {plan.folder}",
         f"runs in    {_render_workdir(plan)}",
+        *_render_config(study),
         f"slots      {plan.slots} at a time  ({plan.slots_because})",
         f"threads    {plan.cpus_per_slot} a trial",
     ]
@@ -97,6 +98,15 @@ def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
     if plan.trial_count > len(examples):
         lines.append(f"  … and {plan.trial_count - len(examples)} more")
     return "\n".join(lines)
+
+
+def _render_config(study: Study) -> list[str]:
+    """Which file each trial gets a copy of, and what is set in it."""
+    if study.config is None:
+        return []
+    names = ", ".join(study.config.places) or "nothing"
+    about = f"a copy of {study.config.path} for each trial, with {names} set"
+    return [f"{{config}}   {about}; `windlass explain N` shows it"]
 
 
 def _render_workdir(plan: Plan) -> str:

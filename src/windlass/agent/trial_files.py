@@ -1,0 +1,45 @@
+"""Files that are made for a trial on its node, and named by its command. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, List, Optional
+
+from windlass.agent.child import Attempt
+from windlass.agent.companions import Companions
+from windlass.agent.config import AgentConfig
+from windlass.configcopy import CONFIG, render_config
+
+_ARGUMENTS = "{args_json_file}"
+
+
+class TrialFiles:
+    """Makes `{args_json_file}` and `{config}` in the agent's own temporary folder, one of each a slot."""
+
+    def __init__(self, config: AgentConfig, runtime_folder: str) -> None:
+        self._config = config.config_file
+        self._folder = runtime_folder
+        self.others: Optional[Companions] = None  # where trials have processes on other nodes as well
+
+    def make(self, attempt: Attempt, words: List[str]) -> Dict[str, str]:
+        """Write the files that a command names; their paths, by what stands for them in the command. Raises OSError."""
+        slot = attempt.slot.number
+        paths: Dict[str, str] = {}
+        if any(_ARGUMENTS in word for word in words):
+            paths[_ARGUMENTS] = os.path.join(self._folder, f"arguments-{slot}.json")
+            self._write(paths[_ARGUMENTS], attempt.trial.settings_json.decode("utf-8", "surrogateescape"))
+        if self._config is not None and any(CONFIG in word for word in words):
+            paths[CONFIG] = os.path.join(self._folder, f"config-{slot}", self._config["name"])
+            self._write(paths[CONFIG], render_config(self._config, attempt.trial.settings))
+        return paths
+
+    def _write(self, path: str, text: str) -> None:
+        write_file(path, text)
+        if self.others is not None:
+            self.others.put_file(path, text)
+
+
+def write_file(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
