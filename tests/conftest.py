@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.preloaded import get_server
 
 
 class Project:
@@ -34,8 +37,23 @@ class Project:
     def words(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "windlass", *words]
 
-    def run(self, *words: str, code: int | None = 0, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
+    def run(
+        self, *words: str, code: int | None = 0, timeout: float = 300, fresh: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; `fresh`: in a new interpreter, also where a forked one would do."""
+        server = get_server()
+        if fresh or not server.fits(self.env):
+            done = self._run_fresh(words, timeout)
+        else:
+            returned, output, errors = server.run(words, self.folder, self.env, timeout)
+            texts = [io.TextIOWrapper(io.BytesIO(text), errors="replace").read() for text in (output, errors)]
+            done = subprocess.CompletedProcess(self.words(*words), returned, *texts)
+        if code is not None:
+            assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def _run_fresh(self, words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             self.words(*words),
             cwd=self.folder,
             env=self.env,
@@ -46,9 +64,6 @@ class Project:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        if code is not None:
-            assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -11,7 +11,7 @@ from tests.real.conftest import cancel_all
 from tests.real.study import wait_until_idle
 from windlass.ids import slug
 
-DUMP = 'sh -c \'env > "$scratch_dir/dump"; while [ -e "$source_dir/hold" ]; do sleep 0.1; done\'\n'
+DUMP = 'sh -c \'env > "$scratch_dir/dump"; while [ -e "$scratch_dir/hold" ]; do sleep 0.1; done\'\n'
 
 
 def test_defaults_and_variables_of_its_files(cluster_project: Project, slurm: Cluster) -> None:
