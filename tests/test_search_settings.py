@@ -119,8 +119,8 @@ def test_a_small_space_is_drawn_to_the_last_setting_without_repeats() -> None:
     many = Parameter("n", distribution=Distribution("int_uniform", {"min": 1, "max": 400}))
     found = listed(Space(method="random", parameters=(many, A), trials=800))
     assert len({canonical_json(row) for row in found}) == 800
-    assert count_distinct(Space(parameters=(many, A)), 10**6) == 800
-    assert count_distinct(Space(parameters=(RATE,)), 10) is None
+    assert count_distinct(Space(parameters=(many, A))) == 800
+    assert count_distinct(Space(parameters=(RATE,))) is None
 
 
 def test_drawing_more_than_there_is_fails_with_the_number_there_is() -> None:

@@ -14,6 +14,7 @@ Range = tuple[int, int]  # first, last + 1
 class Written(float):
     """A float that remembers how the user wrote it, so that ``1e-3`` reaches the program as ``1e-3``."""
 
+    __slots__ = ("text",)
     text: str
 
     def __new__(cls, value: float, text: str) -> Written:

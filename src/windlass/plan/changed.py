@@ -172,7 +172,8 @@ def _parameters(space: Space) -> dict[str, Parameter]:
     if space.method != "list":
         return {parameter.name: parameter for parameter in space.parameters}
     names = dict.fromkeys(name for row in space.rows for name in row)
-    return {name: Parameter(name, tuple(row[name] for row in space.rows if name in row)) for name in names}
+    columns = {name: Parameter(name, tuple(row[name] for row in space.rows if name in row)) for name in names}
+    return {**columns, **{parameter.name: parameter for parameter in space.parameters}}
 
 
 def _bounds(parameter: Parameter) -> tuple[float, float] | None:

@@ -47,11 +47,34 @@ def _listed(distribution: Distribution) -> Sequence[Any]:
     numbers = distribution.numbers
     if distribution.kind == "int_uniform":
         return range(int(numbers["min"]), int(numbers["max"]) + 1)
-    step, low, high = (Decimal(str(numbers[key])) for key in ("q", "min", "max"))
-    whole = all(isinstance(numbers[key], int) for key in ("q", "min"))
-    count = math.ceil((high - low) / step)  # the end itself is not listed, as in W&B
-    points = (low + step * number for number in range(count))
-    return [int(point) if whole else float(point) for point in points]
+    return _Steps(numbers)
+
+
+class _Steps(Sequence[Any]):
+    """The multiples of a step, each computed when it is asked for; the end itself is not one, as in W&B."""
+
+    def __init__(self, numbers: Mapping[str, float]) -> None:
+        self._step, self._low, high = (Decimal(str(numbers[key])) for key in ("q", "min", "max"))
+        self._is_whole = all(isinstance(numbers[key], int) for key in ("q", "min"))
+        self.count_all = math.ceil((high - self._low) / self._step)
+
+    def __len__(self) -> int:
+        return self.count_all
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not -self.count_all <= index < self.count_all:
+            raise IndexError(index)
+        point = self._low + self._step * (index % self.count_all)
+        return int(point) if self._is_whole else float(point)
+
+
+def size_of(values: Sequence[Any]) -> int:
+    """How many values there are; `len` fails for more than a machine word can count."""
+    if isinstance(values, range):
+        return max(0, values.stop - values.start)  # all of ours have a step of 1
+    return values.count_all if isinstance(values, _Steps) else len(values)
 
 
 def axes_of(space: Space) -> list[Axis]:
@@ -110,16 +133,18 @@ def holds(condition: Condition, settings: Mapping[str, Any]) -> bool:
 
 def iterate_grid(space: Space, axes: list[Axis]) -> Iterator[dict[str, Any]]:
     """All settings of the axes that no `exclude` rule removes."""
-    rules = [compile_condition(rule) for rule in space.exclude]
-    if not rules:
-        return _combinations(axes)
-    return (settings for settings in _combinations(axes) if not any(holds(rule, settings) for rule in rules))
+    rules = compile_rules(space)
+    if rules or any(axis.when or size_of(axis.values) > LONGEST_COPIED_AXIS for axis in axes):
+        return _walk(axes, _rules_by_axis(axes, rules), 0, {})
+    return _combinations(axes)
+
+
+def compile_rules(space: Space) -> list[Condition]:
+    """The `exclude` rules of a space in a form that is quick to test."""
+    return [compile_condition(rule) for rule in space.exclude]
 
 
 def _combinations(axes: list[Axis]) -> Iterator[dict[str, Any]]:
-    if any(axis.when or len(axis.values) > LONGEST_COPIED_AXIS for axis in axes):
-        yield from _walk(axes, 0, {})
-        return
     names = [name for axis in axes for name in axis.names]
     products = itertools.product(*(axis.values for axis in axes))
     if all(len(axis.names) == 1 for axis in axes):
@@ -134,24 +159,43 @@ def _combinations(axes: list[Axis]) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, flat, strict=True))
 
 
-def _walk(axes: list[Axis], depth: int, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Nested loops over the axes from `depth` on, leaving out those whose condition does not hold."""
+def _rules_by_axis(axes: list[Axis], rules: list[Condition]) -> list[list[tuple[Condition, Condition]]]:
+    """For each axis the rules that can be judged once it has a value, and not before.
+
+    Each rule is in two parts: what it demands of the axes before, and of this one. A rule that names what no axis has
+    never holds and is left out.
+    """
+    place = {name: number for number, axis in enumerate(axes) for name in axis.names}
+    found: list[list[tuple[Condition, Condition]]] = [[] for _ in axes]
+    for rule in rules:
+        if not place.keys() >= rule.keys():
+            continue
+        last = max(place[name] for name in rule)
+        before = {name: keys for name, keys in rule.items() if place[name] < last}
+        here = {name: keys for name, keys in rule.items() if place[name] == last}
+        found[last].append((before, here))
+    return found
+
+
+def _walk(
+    axes: list[Axis], rules: list[list[tuple[Condition, Condition]]], depth: int, settings: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Nested loops over the axes from `depth` on, leaving out those whose condition does not hold.
+
+    A rule removes all that is below a value at once.
+    """
     if depth == len(axes):
         yield settings.copy()
         return
     axis = axes[depth]
     if not holds(axis.when, settings):
-        yield from _walk(axes, depth + 1, settings)
+        yield from _walk(axes, rules, depth + 1, settings)
         return
+    removed = [here for before, here in rules[depth] if holds(before, settings)]
     for value in axis.values:
         settings.update(zip(axis.names, value if len(axis.names) > 1 else (value,), strict=True))
-        yield from _walk(axes, depth + 1, settings)
+        if removed and any(holds(rule, settings) for rule in removed):
+            continue
+        yield from _walk(axes, rules, depth + 1, settings)
     for name in axis.names:
         settings.pop(name, None)
-
-
-def count_grid(space: Space, axes: list[Axis], limit: int | None = None) -> int:
-    """How many settings `iterate_grid` gives; where they have to be walked, no further than `limit`."""
-    if not space.exclude and not any(axis.when for axis in axes):
-        return math.prod(len(axis.values) for axis in axes)
-    return sum(1 for _ in itertools.islice(iterate_grid(space, axes), limit))

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.model import Space
-from windlass.search.grid import axes_of, compile_condition, count_grid, holds, iterate_grid
+from windlass.search.count import count_combinations
+from windlass.search.grid import axes_of, compile_condition, compile_rules, holds, iterate_grid
 from windlass.search.sampling import is_countable, iterate_random
 
 
@@ -29,27 +30,27 @@ def iterate_settings(space: Space) -> Iterator[Mapping[str, Any]]:
 def count_settings(space: Space) -> int:
     """How many settings `iterate_settings` gives; computed, not counted, wherever that is possible."""
     seed_rules = any(space.seed_name in rule for rule in space.exclude) and bool(space.seeds)
+    if space.method == "grid" and space.trials is None:
+        return count_combinations(axes_of(space), compile_rules(space))
     if seed_rules or (space.method == "list" and space.exclude):
         return sum(1 for _ in iterate_settings(space))
     seeds = len(space.seeds) or 1
     if space.method == "list":
-        return len(space.rows) * seeds
+        others = replace(space, seeds=())
+        return len(space.rows) * count_combinations(axes_of(others), []) * seeds
+    trials = space.trials or 0
     if space.method == "random":
-        return (space.trials or 0) * seeds
+        return trials * seeds
     without_seeds = replace(space, seeds=())
-    count = count_grid(without_seeds, axes_of(without_seeds), space.trials)
-    return (count if space.trials is None else min(count, space.trials)) * seeds
+    return min(count_combinations(axes_of(without_seeds), compile_rules(without_seeds)), trials) * seeds
 
 
-def count_distinct(space: Space, limit: int) -> int | None:
-    """How many different settings can be drawn, without seeds; None where that cannot be said.
-
-    Where they have to be walked, the count stops at `limit`.
-    """
+def count_distinct(space: Space) -> int | None:
+    """How many different settings can be drawn, without seeds; None where that cannot be said."""
     if not is_countable(space):
         return None
     without_seeds = replace(space, seeds=(), exclude=_rules_without_seed(space))
-    return count_grid(without_seeds, axes_of(without_seeds), limit)
+    return count_combinations(axes_of(without_seeds), compile_rules(without_seeds))
 
 
 def _rules_without_seed(space: Space) -> tuple[Mapping[str, tuple[Any, ...]], ...]:
@@ -57,10 +58,15 @@ def _rules_without_seed(space: Space) -> tuple[Mapping[str, tuple[Any, ...]], ..
 
 
 def _kept_rows(space: Space) -> Iterator[Mapping[str, Any]]:
+    """Each row with all values of the parameters, if there are any, less what the rules remove."""
     rules = [compile_condition(rule) for rule in _rules_without_seed(space)]
+    others = replace(space, seeds=(), exclude=())
+    axes = axes_of(others)
     for row in space.rows:
-        if not any(holds(rule, row) for rule in rules):
-            yield dict(row)
+        for more in iterate_grid(others, axes):
+            settings = {**row, **more}
+            if not any(holds(rule, settings) for rule in rules):
+                yield settings
 
 
 def _with_seeds(rows: Iterator[Mapping[str, Any]], space: Space) -> Iterator[Mapping[str, Any]]:

@@ -16,9 +16,12 @@ _HYDRA_BARE = re.compile(r"[A-Za-z_/][\w./+@%-]*", re.ASCII)
 _HYDRA_WORDS = frozenset({"true", "false", "null", "nan", "inf"})
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 def canonical_json(value: Any) -> str:
     """One text for one value: equal values have equal texts, however they were written."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _encode(value)
 
 
 def value_key(value: Any) -> Hashable:

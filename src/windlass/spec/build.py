@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from windlass.spec.on_node import build_checkpoint, build_environment
 from windlass.spec.parameters import Placed, parse_parameters
 from windlass.spec.project import locate_project
 from windlass.spec.schema import StudyKeys
+from windlass.spec.settings_file import KEY as SETTINGS_KEY
+from windlass.spec.settings_file import find_settings_file, locate_settings, read_settings
 from windlass.spec.space import build_space, names_of
 from windlass.spec.structure import check_keys
 from windlass.spec.usage import check_usage
@@ -69,7 +71,8 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     warnings: list[str] = []
     _apply_overrides(document, overrides)
     keys = check_keys(document.value, problems, warnings)
-    given = keys.parameters if isinstance(keys.parameters, dict) else {}
+    given = dict(keys.parameters) if isinstance(keys.parameters, dict) else {}
+    rows = _rows_of_file(keys, given, place, problems)
     zipped = frozenset(name for group in keys.zip or () for name in group)
     placed = parse_parameters(given, ("parameters",), problems, zipped)
     placed = _override_parameters(placed, keys, overrides, problems, zipped)
@@ -77,7 +80,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     workdir = _workdir(keys, place, problems)
     config = ConfigReader(keys.config, workdir, problems)
     used: set[str] = set()
-    space = build_space(keys, placed, problems, warnings)
+    space = build_space(keys, placed, rows, problems, warnings)
     if not isinstance(document.value.get("parameters"), (dict, list)) or keys.parameters is not None:
         places = {item.parameter.name: item.path for item in placed}
         used = check_usage(stages, space, _other_texts(keys), places, problems, config)
@@ -116,6 +119,17 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         config=config_file,
         warnings=tuple(warnings),
     )
+
+
+def _rows_of_file(
+    keys: StudyKeys, given: dict[str, Any], place: Place, problems: Problems
+) -> tuple[Mapping[str, Any], ...] | None:
+    """The settings in the file that `parameters` names, which is taken out of `given`; None where it names none."""
+    file = find_settings_file(keys)
+    if file is None:
+        return None
+    del given[SETTINGS_KEY]
+    return read_settings(locate_settings(file, place.folder), problems.found)
 
 
 def _apply_overrides(document: Document, overrides: Overrides) -> None:

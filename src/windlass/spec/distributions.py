@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.model import Distribution
+from windlass.search.sampling import draw_number
 from windlass.spec.document import Path, Problems
 
 _RANGE = ("min", "max")
@@ -68,7 +71,34 @@ def parse_numbers(
     if message:
         problems.add((*path, key), message, hint)
         return None
+    if not _can_be_drawn(Distribution(kind, numbers)):
+        given = ", ".join(f"{key}: {number:g}" for key, number in numbers.items())
+        message = f"{kind} with {given} leads to numbers that are too large or too small to compute with"
+        problems.add(path, message, "use numbers nearer to 1", key=True)
+        return None
     return numbers
+
+
+class _Fixed(random.Random):
+    """Gives one number again and again: what is drawn at the ends of a distribution."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(0)
+        self._number = number
+
+    def random(self) -> float:
+        return self._number
+
+
+def _can_be_drawn(distribution: Distribution) -> bool:
+    """Whether the least, the middle and the largest draw are numbers."""
+    streams: list[random.Random] = [random.Random(0)]
+    if not distribution.kind.endswith("beta"):  # which draws until it likes what it gets
+        streams += [_Fixed(number) for number in (0.0, 0.5, 1.0 - 2.0**-53)]
+    try:
+        return all(math.isfinite(draw_number(distribution, stream)) for stream in streams)
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def _wrong_number(name: str, kind: str, numbers: Mapping[str, float]) -> tuple[str, str, str]:

@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from windlass.errors import InputError, Problem
 from windlass.model import Written
+from windlass.spec.limits import DEEPEST, FILE_HINT, MOST_DIGITS, MOST_REPEATED, MOST_YAML_BYTES
+from windlass.spec.long_lists import TAG as LONG_TAG
+from windlass.spec.long_lists import LongList, parse_plain, take_out
 
 Path = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 # A number in YAML 1.2 that the library takes for text.
 _MISSED_FLOAT = re.compile(r"[-+]?\.[0-9]+[eE][0-9]+")
+_RESOLVER: Any = YAML(typ="safe", pure=True).resolver
 _SPECIAL_FLOATS = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
 
 
@@ -72,8 +76,12 @@ def _locate(node: Node | None, path: Path, key: bool) -> tuple[int, int]:
 
 
 def _child(node: Node | None, step: str | int) -> tuple[Node | None, Node] | None:
-    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return None, node.value[step]
+    if isinstance(node, SequenceNode) and isinstance(step, int):
+        for item in node.value:
+            count = len(item.values) if isinstance(item, _LongNode) else 1
+            if step < count:
+                return None, item.child(step) if isinstance(item, _LongNode) else item
+            step -= count
     if isinstance(node, MappingNode):
         for key, value in node.value:
             if isinstance(key, ScalarNode) and key.value == str(step):
@@ -88,21 +96,86 @@ def _child(node: Node | None, step: str | int) -> tuple[Node | None, Node] | Non
 
 
 def parse_document(text: str, file: str) -> tuple[Document, list[Problem]]:
-    """The value of a YAML text and the problems found on the way; syntax errors are raised as InputError."""
+    """The value of a YAML text and the problems found on the way.
+
+    Raises InputError for a text that is not YAML, and for one that is larger or nested deeper than `limits` allow.
+    """
     document = Document(file, text)
+    shorter, long_lists = take_out(text)
+    root = _compose(shorter, document)
+    if long_lists and not _put_back(root, long_lists):
+        root = _compose(text, document)  # what looked like a list was something else
+    document.root = root
+    builder = _Builder(document)
+    if root is not None:
+        document.value = builder.build(root)
+    return document, builder.problems
+
+
+def _compose(text: str, document: Document) -> Node | None:
+    if len(text) > MOST_YAML_BYTES:
+        message = f"this is too large for a study file: {len(text) / 1e6:.1f} MB besides long lists of plain values"
+        raise InputError([Problem(message, FILE_HINT, document.file)])
     try:
-        document.root = YAML(typ="safe", pure=True).compose(text)
+        root: Node | None = YAML(typ="safe", pure=True).compose(text)
+        return root
     except MarkedYAMLError as error:
         raise InputError([_syntax_problem(error, document)]) from None
     except YAMLError as error:
         position = getattr(error, "position", 0)
         line = text.count("\n", 0, position) + 1
         message = "this is not a text file: it has a control character"
-        raise InputError([Problem(message, "remove it", file, line)]) from None
-    builder = _Builder(document)
-    if document.root is not None:
-        document.value = builder.build(document.root)
-    return document, builder.problems
+        raise InputError([Problem(message, "remove it", document.file, line)]) from None
+    except RecursionError:
+        raise InputError([_too_deep(document.file)]) from None
+    except (ValueError, OverflowError, LookupError) as error:
+        # The library fails in its own ways on a few odd escapes and directives.
+        raise InputError([Problem(f"not valid YAML: {error}", "", document.file)]) from None
+
+
+def _too_deep(file: str, line: int = 0, column: int = 0) -> Problem:
+    message = f"lists or mappings are nested more than {DEEPEST} deep"
+    return Problem(message, "put the text in single quotes: '[[…]]'", file, line, column)
+
+
+class _LongNode(ScalarNode):
+    """Stands for the values of a long list that was taken out of the text."""
+
+    def __init__(self, node: ScalarNode, long_list: LongList) -> None:
+        super().__init__(_TAG + "str", node.value, node.start_mark, node.end_mark)
+        self.values = long_list.values
+        self._is_block = long_list.is_block
+
+    def child(self, number: int) -> Node:
+        """A node that tells where one of the values stands: its line where each has one, or where the list begins."""
+        mark = self.start_mark
+        line = mark.line + (number if self._is_block else 0)
+        return ScalarNode(self.tag, "", StringMark(mark.name, 0, line, mark.column, "", 0), None)
+
+
+def _put_back(root: Node | None, long_lists: list[LongList]) -> bool:
+    """Replace the items that stand for long lists. Returns whether all of them were found in lists."""
+    missing = set(range(len(long_lists)))
+    pending = [root]
+    seen: set[int] = set()
+    while pending:
+        node = pending.pop()
+        if node is None or id(node) in seen or isinstance(node, ScalarNode):
+            continue
+        seen.add(id(node))
+        if isinstance(node, MappingNode):
+            pending += [part for pair in node.value for part in pair]
+            continue
+        for place, item in enumerate(node.value):
+            if isinstance(item, ScalarNode) and item.tag == LONG_TAG and item.value.isdecimal():
+                number = int(item.value)
+                if number not in missing:
+                    return False
+                missing.discard(number)
+                node.value[place] = _LongNode(item, long_lists[number])
+            else:
+                pending.append(item)
+    return not missing
 
 
 def _syntax_problem(error: MarkedYAMLError, document: Document) -> Problem:
@@ -133,6 +206,9 @@ class _Builder:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._built: dict[int, Any] = {}
+        self._size = 0  # values so far, those that aliases stand for included
+        self._sizes: dict[int, int] = {}  # values of a node, with all below it
+        self._repeated = 0  # values that aliases stand for
         self._open: set[int] = set()
         self.problems: list[Problem] = []
 
@@ -141,22 +217,45 @@ class _Builder:
         self.problems.append(Problem(message, hint, self._document.file, mark.line + 1, mark.column + 1))
 
     def build(self, node: Node) -> Any:
+        """The value of a node. Raises InputError where it is nested too deep, or its aliases stand for too much."""
         identity = id(node)
         if identity in self._built:
+            self._size += self._sizes[identity]
+            self._repeated += self._sizes[identity]
+            if self._repeated > MOST_REPEATED:
+                message = f"aliases stand for more than {MOST_REPEATED:,} values here"
+                line, column = node.start_mark.line + 1, node.start_mark.column + 1
+                raise InputError([Problem(message, "write the values out", self._document.file, line, column)])
             return self._built[identity]
         if identity in self._open:
             self._problem(node, "this value contains itself")
             return None
+        mark = node.start_mark
+        if len(self._open) >= DEEPEST:
+            raise InputError([_too_deep(self._document.file, mark.line + 1, mark.column + 1)])
         self._open.add(identity)
+        before = self._size
         if isinstance(node, MappingNode):
             value: Any = self._build_mapping(node)
         elif isinstance(node, SequenceNode):
-            value = [self.build(item) for item in node.value]
+            value = self._build_sequence(node)
         else:
             value = self._build_scalar(node)
+        self._size += 1
         self._open.discard(identity)
         self._built[identity] = value
+        self._sizes[identity] = self._size - before
         return value
+
+    def _build_sequence(self, node: SequenceNode) -> list[Any]:
+        values: list[Any] = []
+        for item in node.value:
+            if isinstance(item, _LongNode):
+                values += item.values
+                self._size += len(item.values)
+            else:
+                values.append(self.build(item))
+        return values
 
     def _build_mapping(self, node: MappingNode) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -197,18 +296,34 @@ class _Builder:
         text, tag = str(node.value), str(node.tag).removeprefix(_TAG)
         if tag == "null":
             return None
-        if tag == "bool":
+        if tag == "bool" and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if tag == "int":
-            return _parse_int(text)
-        if tag == "float":
-            return _parse_float(text)
+        if tag in {"int", "float"}:
+            return self._build_number(node, text, tag)
+        if tag == "bool":
+            self._problem(node, f"{text!r} is neither true nor false", "remove the tag")
+            return text
         if tag == "str" and getattr(node, "style", None) is None and _MISSED_FLOAT.fullmatch(text):
             return _parse_float(text)
         if tag in {"str", "timestamp", "value"}:
             return self._join_surrogates(node, text)
         self._problem(node, f"the tag {tag} has no meaning in a study file", "remove the tag")
         return None
+
+    def _build_number(self, node: Node, text: str, tag: str) -> int | Written | str:
+        """A tag may call anything a number, and a number may be too long to compute with: then its text is used."""
+        try:
+            number = _parse_int(text) if tag == "int" else _parse_float(text)
+        except ValueError:
+            if len(text) <= MOST_DIGITS:
+                self._problem(node, f"{text!r} is not a number", f"remove the tag !!{tag}")
+                return text
+            number = 10**MOST_DIGITS  # Python reads no more digits than that
+        if isinstance(number, int) and abs(number) >= 10**MOST_DIGITS:
+            message = f"this whole number has more than {MOST_DIGITS} digits"
+            self._problem(node, message, "put it in quotes to pass it on as text")
+            return text
+        return number
 
     def _join_surrogates(self, node: Node, text: str) -> str:
         r"""JSON writes one character as two escapes, ``"\ud83d\ude00"``; YAML reads them as two halves."""
@@ -219,6 +334,28 @@ class _Builder:
         except UnicodeDecodeError:
             self._problem(node, "this text holds half a character", "write the character itself")
             return ""
+
+
+def parse_scalar(text: str) -> Any:
+    """The value that a text without line breaks has where it stands alone in YAML; a text that YAML cannot read."""
+    value = parse_plain(text)
+    if value is not None:
+        return value
+    tag = str(_RESOLVER.resolve(ScalarNode, text, (True, False))).removeprefix(_TAG)
+    if tag == "null":
+        return None
+    if tag == "bool":
+        return text.lower() == "true"
+    try:
+        if tag == "int" and abs(_parse_int(text)) < 10**MOST_DIGITS:
+            return _parse_int(text)
+        if tag == "float" or _MISSED_FLOAT.fullmatch(text):
+            return _parse_float(text)
+    except ValueError:
+        pass  # Python reads no whole number of so many digits
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    return text
 
 
 def _parse_int(text: str) -> int:

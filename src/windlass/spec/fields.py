@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from windlass.model import ANY_FILES, Data, Metric, MetricPattern, Warm
 from windlass.spec.units import (
     DURATION_FORMS,
+    LONGEST_S,
     SIZE_FORMS,
     check_gpus,
     parse_duration_s,
@@ -23,7 +24,7 @@ from windlass.states import NEVER_RETRIED, Cause
 ARGS_FORMATS = ("--k v", "--k=v", "k=v", "fire")
 _GOALS = {"minimize": "minimize", "min": "minimize", "maximize": "maximize", "max": "maximize"}
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|SECRET_?KEY|ACCESS_?KEY)($|_)", re.IGNORECASE)
-_RANGE = re.compile(r"(-?\d+)\s*\.\.\s*(-?\d+)")
+_RANGE = re.compile(r"(-?\d{1,300})\s*\.\.\s*(-?\d{1,300})")
 _MOST_SEEDS = 1_000_000  # they are kept in memory
 
 
@@ -179,6 +180,8 @@ def check_duration(value: Any) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not 0 < value < float("inf"):
             raise wrong(f"a duration must be more than 0, not {value}", f"accepted are {DURATION_FORMS}")
+        if value > LONGEST_S:
+            raise wrong("this duration is longer than 100 years", f"accepted are {DURATION_FORMS}")
         return float(value)
     seconds = _with_unit(value, parse_duration_s, DURATION_FORMS, "30m")
     if seconds <= 0:
@@ -279,7 +282,7 @@ def check_seeds(value: Any) -> tuple[int, ...]:
 
 
 def check_repeat(value: Any) -> int:
-    count = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    count = int(value) if isinstance(value, str) and re.fullmatch(r"\s*\d{1,300}\s*", value) else value
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_SEEDS:
         raise wrong(f"repeat takes a whole number from 1 to {_MOST_SEEDS:,}, not {value!r}", "repeat: 30")
     return count
@@ -293,7 +296,7 @@ def _seed_numbers(value: Any) -> tuple[int, ...]:
         if match:
             return tuple(range(int(match[1]), min(int(match[2]), int(match[1]) + _MOST_SEEDS) + 1))
         pieces = [piece.strip() for piece in value.split(",")]
-        if all(re.fullmatch(r"-?\d+", piece) for piece in pieces):
+        if all(re.fullmatch(r"-?\d{1,300}", piece) for piece in pieces):
             return tuple(int(piece) for piece in pieces) if len(pieces) > 1 else _seed_numbers(int(pieces[0]))
     if isinstance(value, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value):
         return tuple(value)

@@ -14,9 +14,9 @@ from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
 from windlass.spec.fields import check_metric, check_repeat, check_seeds
 from windlass.spec.project import locate_project
+from windlass.spec.read_text import read_text
 from windlass.spec.schema import StudyKeys
 from windlass.spec.space import REPEAT_NAME, repetitions
-from windlass.spec.structure import nearest_word
 from windlass.spec.tasks import parse_tasks
 from windlass.spec.words import mentions_variable
 
@@ -36,7 +36,7 @@ def load_study(path: str, overrides: Overrides = NO_OVERRIDES) -> Study:
         if found is None:
             raise InputError([Problem("there is no study file in this folder", "windlass init", path)])
         path = found
-    text = _read_text(path)
+    text = read_text(path, "windlass init writes one")
     if path.endswith(TASK_ENDINGS):
         return _task_study(text, path, overrides)
     try:
@@ -64,30 +64,6 @@ def _not_a_study(document: Document) -> Problem:
         return Problem("the file is empty", "command: python train.py {args}", document.file)
     hint = "command: python train.py {args}; a file of one command a line must end in .txt"
     return Problem("a study file is a mapping of keys to values", hint, document.file, 1, 1)
-
-
-def _read_text(path: str) -> str:
-    try:
-        with open(path, "rb") as stream:
-            raw = stream.read()
-    except FileNotFoundError:
-        folder, name = os.path.split(path)
-        try:
-            near = nearest_word(name, os.listdir(folder or "."))
-        except OSError:
-            near = ""
-        hint = f"did you mean {os.path.join(folder, near)}?" if near else "windlass init writes one"
-        raise InputError([Problem("there is no such file", hint, path)]) from None
-    except OSError as error:
-        raise InputError([Problem(f"this file cannot be read: {error.strerror}", "", path)]) from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
-        message = f"this is not UTF-8 text: the byte 0x{raw[error.start]:02x}"
-        raise InputError([Problem(message, "save the file as UTF-8", path, line, column)]) from None
-    return text.replace("\r\n", "\n")
 
 
 def _place(path: str) -> Place:

@@ -60,14 +60,20 @@ def _check_reserved(placed: Placed, problems: Problems) -> None:
 
 def check_name(name: str, path: Path, problems: Problems) -> bool:
     """Whether `name` can be a parameter's name; a problem if not."""
-    if name in ARGS_WORDS or name in AGENT_WORDS:
-        problems.add(path, f"{name} cannot be a parameter: {{{name}}} has a meaning of its own", "rename it", key=True)
-    elif not name or _BAD_NAME.search(name):
-        hint = "use letters, digits, _, - and ."
-        problems.add(path, f"{name!r} cannot be the name of a parameter", hint, key=True)
-    else:
+    wrong = name_problem(name)
+    if wrong is None:
         return True
+    problems.add(path, *wrong, key=True)
     return False
+
+
+def name_problem(name: str) -> tuple[str, str] | None:
+    """Why `name` cannot be a parameter's name, and a hint; None where it can."""
+    if name in ARGS_WORDS or name in AGENT_WORDS:
+        return f"{name} cannot be a parameter: {{{name}}} has a meaning of its own", "rename it"
+    if not name or _BAD_NAME.search(name):
+        return f"{name!r} cannot be the name of a parameter", "use letters, digits, _, - and ."
+    return None
 
 
 class _Reader:

@@ -76,6 +76,36 @@ exponents of e; those of the `…_values` forms are the values themselves. Distr
 included) and `q_uniform` (from `min` in steps of `q`, `max` not included, as in W&B); all others need
 `method: random`.
 
+## Settings from a file
+
+```yaml
+command: python train.py {args}
+parameters: {file: settings.csv}
+```
+
+Each row of the file is one setting. The path is relative to the study file, and the ending tells the format:
+
+| file | holds |
+| --- | --- |
+| `.csv`, `.tsv` | a header with the names of the parameters, then one row a setting |
+| `.json` | a list of mappings |
+| `.jsonl`, `.ndjson` | a mapping a line |
+
+A cell of a table has the type that the same text has in YAML: `1e-3` is a number and stays as written, `true` is true,
+`'007'` is text. An empty cell leaves the parameter out of that trial, as a `when` does.
+
+Parameters beside `file` are combined with it: each row is tried with all their values, and with all seeds. `exclude`
+works on both. A trial's id depends on its setting alone, not on where the setting was written: a study that moves its
+list into a file, or appends rows to it, keeps the trials that are done. A command with the placeholder `{file}` has a
+parameter of that name instead.
+
+## Limits
+
+A study has at most 10,000,000 trials. A file has at most 256 MB, and a YAML file 4 MB besides its long lists of plain
+values, which are read fast: a million of them take a few seconds. Lists and mappings may be nested 50 deep, aliases
+(`*name`) may stand for 1,000,000 values, and a whole number may have 300 digits. What is beyond is refused with an
+error that says so.
+
 ## Task files
 
 A file that is no study file holds one command a line. `#` begins a comment, blank lines are skipped, a

@@ -101,7 +101,7 @@ class StudyKeys(Keys):
         "parameters, whose "
         "names are joined with dots. `when` limits a parameter to some values of others. With `method: "
         "list`, a list "
-        "of mappings, one for each trial.",
+        "of mappings, one for each trial. `file: settings.csv` reads such a list from a file, see below.",
         "mapping, or list of mappings",
         "parameters:\n  optimizer: [adam, sgd]\n  lr: [1e-3, 1e-4]\n"
         "  momentum: {values: [0, 0.9], when: {optimizer: sgd}}",

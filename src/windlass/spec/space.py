@@ -10,28 +10,46 @@ from typing import Any, Literal
 from windlass.counted import counted
 from windlass.errors import InputError
 from windlass.model import Parameter, Space
-from windlass.search.grid import is_discrete, values_of
+from windlass.search.grid import is_discrete, size_of, values_of
 from windlass.search.sampling import can_repeat
-from windlass.search.settings import count_distinct, iterate_settings
+from windlass.search.settings import count_distinct, count_settings, iterate_settings
 from windlass.search.values import canonical_json, render_value, value_key
 from windlass.spec.distributions import LISTABLE
 from windlass.spec.document import Path, Problems
+from windlass.spec.limits import MOST_TRIALS, MOST_VALUES, show_count
 from windlass.spec.parameters import Placed, check_name
 from windlass.spec.schema import StudyKeys
 from windlass.spec.structure import did_you_mean
 
 _PARAMETERS: Path = ("parameters",)
+_MOST_COMPARED = 1_000_000  # values of a parameter that a rule is compared with
+_MOST_HINTS = 1_000  # values among which a similar one is looked for
 _MOST_DRAWN = 10_000  # to see whether enough different settings can be drawn
 
 
 REPEAT_NAME = "repeat"  # the setting that tells repetitions of a command apart
 
 
-def build_space(keys: StudyKeys, placed: list[Placed], problems: Problems, warnings: list[str]) -> Space:
-    """The space a study's keys describe. Where there are problems, what it holds is not to be used."""
-    rows = _parse_rows(keys.parameters, problems) if isinstance(keys.parameters, list) else ()
-    method: Literal["grid", "random", "list"] = keys.method or ("list" if rows else "grid")
-    _check_method(method, keys, placed, problems)
+def build_space(
+    keys: StudyKeys,
+    placed: list[Placed],
+    file_rows: tuple[Mapping[str, Any], ...] | None,
+    problems: Problems,
+    warnings: list[str],
+) -> Space:
+    """The space a study's keys describe. Where there are problems, what it holds is not to be used.
+
+    `file_rows` are the settings of the file that `parameters` names; None where it names none.
+    """
+    rows = file_rows or ()
+    if isinstance(keys.parameters, list):
+        rows = _parse_rows(keys.parameters, problems)
+    is_list = bool(rows) or file_rows is not None
+    method: Literal["grid", "random", "list"] = keys.method or ("list" if is_list else "grid")
+    if file_rows is None:
+        _check_method(method, keys, placed, problems)
+    else:
+        _check_file(method, rows, placed, problems)
     space = Space(
         method=method,
         parameters=tuple(item.parameter for item in placed),
@@ -106,6 +124,18 @@ def _check_method(method: str, keys: StudyKeys, placed: list[Placed], problems: 
         _check_listable(placed, problems)
 
 
+def _check_file(method: str, rows: Sequence[Mapping[str, Any]], placed: list[Placed], problems: Problems) -> None:
+    """Each row of the file is combined with all values of the other parameters."""
+    if method != "list":
+        problems.add(("method",), f"method {method} does not go with settings from a file", "remove the line method:")
+    columns = {name for row in rows for name in row}
+    for item in placed:
+        if item.parameter.name in columns:
+            message = f"{item.parameter.name} is a column of the file with settings, and a parameter too"
+            problems.add(item.path, message, "remove one of the two", key=True)
+    _check_listable(placed, problems)
+
+
 def _check_listable(placed: list[Placed], problems: Problems) -> None:
     for item in placed:
         parameter, path = item.parameter, item.path
@@ -113,6 +143,10 @@ def _check_listable(placed: list[Placed], problems: Problems) -> None:
         if kind not in LISTABLE:
             message = f"a grid cannot list the values of {parameter.name} ({kind})"
             problems.add(path, message, "method: random and trials: 50, or give a list of values", key=True)
+        elif is_discrete(parameter) and size_of(values_of(parameter)) > MOST_VALUES:
+            count = show_count(size_of(values_of(parameter)))
+            message = f"a grid cannot list the {count} values of {parameter.name}"
+            problems.add(path, message, "method: random and trials: 50, or a smaller range", key=True)
         elif parameter.weights:
             message = f"probabilities of {parameter.name} have no meaning in a grid"
             problems.add((*path, "probabilities"), message, "method: random and trials: 50", key=True)
@@ -224,11 +258,11 @@ def _check_possible(where: str, parameter: Parameter, values: Sequence[Any], pat
         )
         return
     possible = values_of(parameter)
-    known = {value_key(value) for value in possible} if len(possible) <= 100_000 else set()
+    known = {value_key(value) for value in possible} if size_of(possible) <= _MOST_COMPARED else set()
     for value in values:
         if known and value_key(value) not in known:
             shown = ", ".join(render_value(item) for item in possible[:8])
-            hint = did_you_mean(render_value(value), [render_value(item) for item in possible])
+            hint = did_you_mean(render_value(value), [render_value(item) for item in possible[:_MOST_HINTS]])
             message = f"{where} names {render_value(value)}, which {parameter.name} never is (it is {shown})"
             problems.add(path, message, hint)
 
@@ -252,9 +286,17 @@ def _check_exclude(space: Space, problems: Problems) -> None:
 
 def _check_size(space: Space, problems: Problems) -> None:
     """Nothing to do, or more asked for than there is."""
+    if (space.trials or 0) > MOST_TRIALS:
+        message = f"{show_count(space.trials or 0)} trials are more than the {MOST_TRIALS:,} that a study may have"
+        problems.add(("trials",), message, "trials: 50")
+        return
     if space.method == "random":
         _check_draws(space, space.trials or 0, problems)
-    elif next(iter(iterate_settings(space)), None) is None:
+    count = 0 if problems.found else count_settings(space)
+    if count > MOST_TRIALS:
+        message = f"these are {show_count(count)} trials; a study may have {MOST_TRIALS:,}"
+        problems.add(_PARAMETERS, message, "fewer values, or method: random and trials: 50", key=True)
+    elif count == 0 and not problems.found:
         _add_empty(problems)
 
 
@@ -265,7 +307,7 @@ def _add_empty(problems: Problems) -> None:
 
 def _check_draws(space: Space, trials: int, problems: Problems) -> None:
     """Whether so many different settings can be drawn: by counting where possible, else by drawing them."""
-    distinct = count_distinct(space, trials)
+    distinct = count_distinct(space)
     if distinct is None:
         needed = can_repeat(space) or bool(space.exclude)
         try:

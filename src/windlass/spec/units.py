@@ -24,18 +24,22 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _DAYS_AND_HOURS = re.compile(r"(\d+)-(\d+)")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B)?", re.IGNORECASE)
+LONGEST_S = 100 * 365 * 86400.0
+_LARGEST_BYTES = 1 << 60
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def parse_duration_s(text: str) -> float:
     """Seconds. Takes parts with units, and clock times: HH:MM:SS, D-HH:MM:SS, D-HH:MM, D-HH. Raises ValueError."""
     cleaned = text.strip()
+    if not cleaned.isascii():
+        raise ValueError(f"{text!r} is not a duration")
     clock = _CLOCK.fullmatch(cleaned)
     if clock:
-        return _clock_s(text, *clock.groups())
+        return _limited_s(text, _clock_s(text, *clock.groups()))
     days_and_hours = _DAYS_AND_HOURS.fullmatch(cleaned)
     if days_and_hours:
-        return _clock_s(text, days_and_hours[1], days_and_hours[2], "0", None)
+        return _limited_s(text, _clock_s(text, days_and_hours[1], days_and_hours[2], "0", None))
     total, end = 0.0, 0
     for part in _PART.finditer(cleaned):
         unit = part[2].lower()
@@ -46,33 +50,44 @@ def parse_duration_s(text: str) -> float:
         end = part.end()
     if not cleaned or end != len(cleaned):
         raise ValueError(f"{text!r} is not a duration")
-    return total
+    return _limited_s(text, total)
+
+
+def _limited_s(text: str, seconds: float) -> float:
+    """Raise ValueError for a time that no scheduler and no clock can deal with."""
+    if seconds > LONGEST_S:
+        raise ValueError(f"{text!r} is longer than 100 years")
+    return seconds
 
 
 def parse_slurm_time_s(text: str) -> float:
     """Seconds, in all of sbatch's forms as well: a plain number is minutes there, M:SS minutes and seconds."""
     cleaned = text.strip()
     minutes, colon, seconds = cleaned.partition(":")
-    if minutes.isdigit() and (not colon or (seconds.isdigit() and int(seconds) < 60)):
-        return int(minutes) * 60.0 + int(seconds or 0)
+    is_plain = cleaned.isascii() and minutes.isdigit()
+    if is_plain and (not colon or (seconds.isdigit() and float(seconds) < 60)):
+        return _limited_s(text, float(minutes) * 60.0 + float(seconds or 0))
     return parse_duration_s(text)
 
 
 def _clock_s(text: str, days: str | None, first: str, second: str, third: str | None) -> float:
     if third is None and days is None:
         raise ValueError(f"{text!r} can be read as minutes or as hours")
-    hours, minutes, seconds = int(first), int(second), float(third or 0)
+    hours, minutes, seconds = float(first), float(second), float(third or 0)
     if minutes >= 60 or seconds >= 60 or (days is not None and hours >= 24):
         raise ValueError(f"{text!r} is not a time")
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    return float(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
 
 
 def parse_size_bytes(text: str) -> int:
     """Bytes. All units are powers of 1024, as in Slurm. A number without a unit raises ValueError."""
-    match = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip()) if text.isascii() else None
     if not match or not (match[2] or match[3]):
         raise ValueError(f"{text!r} is not a size")
-    return math.ceil(float(match[1]) * 1024.0 ** _POWERS[match[2].upper()])
+    size = float(match[1]) * 1024.0 ** _POWERS[match[2].upper()]
+    if size > _LARGEST_BYTES:
+        raise ValueError(f"{text!r} is more than 1024 PB")
+    return math.ceil(size)
 
 
 def parse_memory_mb(text: str) -> int:
