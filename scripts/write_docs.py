@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are generated from the code: the command line and the study file."""
+"""Writes what is generated from the code: pages of docs/ on the command line and the study file, completion's table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import click
+from completion_table import render_table
 
 from windlass.cli import VERBS, windlass
+from windlass.completion.table import PATH
 from windlass.spec import render_study_reference
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -37,6 +39,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "command-line.md": render_command_line(),
         DOCS / "study-file.md": NOTICE + render_study_reference(),
+        Path(PATH): render_table(),
     }
 
 

@@ -108,6 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "trialfile",
         "usage",
     },
+    "completion": {"collect", "errors", "paths", "states", "trialfile"},
     "check": {
         "bundle",
         "claims",

@@ -41,6 +41,7 @@ VERBS = {
     "check": "Go through the checklist before a study goes to the cluster.",
     "clean": "Remove what finished studies and dead jobs left behind.",
     "rehearse-interruption": "Interrupt a trial here on purpose, and see whether it goes on where it was.",
+    "completion": "Let the shell complete verbs, options, studies, trials and parameters.",
     "lint": "Check a batch script of your own for what Slurm ignores or breaks on.",
 }
 
