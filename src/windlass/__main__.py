@@ -1,5 +1,6 @@
 """``python -m windlass`` and the command `windlass`."""
 
+import importlib
 import os
 import sys
 
@@ -8,12 +9,8 @@ def main() -> None:
     """Entry point. A shell that asks for completions is answered before anything slow is imported."""
     shell = os.environ.pop("_WINDLASS_COMPLETE", "")
     if shell:
-        from windlass.completion.answer import main as answer
-
-        sys.exit(answer(shell, sys.argv[1:]))
-    from windlass.cli import main as run
-
-    run()
+        sys.exit(importlib.import_module("windlass.completion.answer").main(shell, sys.argv[1:]))
+    importlib.import_module("windlass.cli").main()
 
 
 if __name__ == "__main__":
