@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,15 @@ from typing import Any
 import pytest
 
 from tests.preloaded import get_server
+
+
+def write_program(path: Path, main: str) -> str:
+    """An archive in the place of agent.pyz whose main function executes the line `main`. Returns its SHA-256."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("windlass/__init__.py", "")
+        archive.writestr("windlass/agent/__init__.py", "")
+        archive.writestr("windlass/agent/__main__.py", f"import json, os, sys\ndef main():\n    {main}\n")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class Project:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import write_program
 from windlass.errors import InputError
 from windlass.launch.script import merge_options, render_script
 from windlass.model import Request
 from windlass.slurm.options import VALUES, find_options, option_name, render_pattern, render_time, render_value
+from windlass.verified import agent_command
 
 REQUEST = Request(job_name="packing", time_s=3600, cpus=4, memory_mb=10_001, gpus=2, gpu_type="a100")
 AWKWARD = """/a b/it's "so" 100%/#1\\é$(touch x)`touch y`;&|<>*?![]{}~"""
@@ -29,6 +32,7 @@ def script(request: Request = REQUEST, **changes: Any) -> str:
         "comment": "windlass:s1",
         "python": "/usr/bin/python3",
         "agent": "/scratch/packing/agent.pyz",
+        "digest": "c0ffee",
         "folder": "/scratch/packing",
         "submission": "s1",
         "chdir": "/home/me/project",
@@ -52,7 +56,8 @@ def test_everything_in_its_order() -> None:
         mail_types=("END", "FAIL"),
         options={"signal": "B:USR1@60", "exclude": ["n1", "n2"], "contiguous": True, "hold": False},
     )
-    assert script(request) == (
+    options, exec_, command = script(request).partition("exec ")
+    assert options + exec_ == (
         "#!/bin/bash\n"
         "#SBATCH --job-name=packing\n"
         "#SBATCH --account=def-prof\n"
@@ -76,9 +81,13 @@ def test_everything_in_its_order() -> None:
         "#SBATCH --contiguous\n"
         "#SBATCH --exclude=n1,n2\n"
         "\n"
-        "# One agent: it takes trials until none is left.\n"
-        "exec /usr/bin/python3 -I /scratch/packing/agent.pyz /scratch/packing --job s1\n"
+        "# One agent: it takes trials until none is left. It is compared with its checksum first.\n"
+        "exec "
     )
+    words = agent_command(
+        "/usr/bin/python3", "/scratch/packing/agent.pyz", "c0ffee", ["/scratch/packing", "--job", "s1"]
+    )
+    assert shlex.split(command) == words
 
 
 def test_what_is_not_said_is_left_out() -> None:
@@ -145,10 +154,10 @@ def test_a_line_break_is_refused_and_all_are_named() -> None:
 def test_the_shells_read_it_as_meant(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not here")
-    agent = tmp_path / AWKWARD.replace("/", "_") / "agent.py"
+    agent = tmp_path / AWKWARD.replace("/", "_") / "agent.pyz"
     agent.parent.mkdir()
-    agent.write_text("import json, sys\nprint(json.dumps(sys.argv))\n")
-    text = script(folder=AWKWARD, agent=str(agent), python=sys.executable, submission="s 1")
+    digest = write_program(agent, "print(json.dumps(sys.argv))")
+    text = script(folder=AWKWARD, agent=str(agent), digest=digest, python=sys.executable, submission="s 1")
     assert subprocess.run([shell, "-n"], input=text, text=True, capture_output=True, check=False).returncode == 0
     said = subprocess.run([shell], input=text, text=True, capture_output=True, check=True, cwd=tmp_path).stdout
     assert json.loads(said) == [str(agent), AWKWARD, "--job", "s 1"]
@@ -156,7 +165,8 @@ def test_the_shells_read_it_as_meant(shell: str, tmp_path: Path) -> None:
 
 
 def test_a_dozen_lines_or_so() -> None:
-    assert len(script().splitlines()) <= 18
+    command = agent_command("/usr/bin/python3", "/scratch/packing/agent.pyz", "c0ffee", ["/scratch/packing"])
+    assert len(script().splitlines()) - len(shlex.join(command).splitlines()) <= 17
 
 
 def test_names_of_options() -> None:

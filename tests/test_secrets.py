@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from tests.conftest import Project
+from windlass.bundle.code import render_left_out
+from windlass.bundle.tree import list_code, list_credentials
+from windlass.errors import InputError
+from windlass.flow import make_plan
+from windlass.refusals import check_local_plan
 from windlass.secrets import find_secrets, mask
+from windlass.site.local import fetch_local_site
+from windlass.spec import Overrides, load_study
 
 HEX = "0123456789abcdef0123456789abcdef01234567"
 # Put together here, so that no scanner takes this file for a leak.
@@ -73,3 +84,77 @@ def test_values_of_this_shell() -> None:
 
 def test_one_secret_is_told_once() -> None:
     assert find_secrets(["--api-key", HUGGING], {"HF_TOKEN": HUGGING}) == ["the value of $HF_TOKEN"]
+
+
+STUDIES = {
+    "command": "command: python3 -c pass --api-key abc123def\n",
+    "parameters": "command: echo {password}\nparameters:\n  password: [hunter22, correct-horse]\n",
+    "env": "command: echo\nenv: {ADDRESS: 'postgres://me:hunter22@db/x'}\n",
+    "setup": f"command: echo\nenvironment:\n  setup:\n    - export WANDB_API_KEY={HEX}\n",
+    "checkpoint": f"command: echo\ncheckpoint: {{resume: [--token, {HUGGING}]}}\n",
+}
+
+
+@pytest.mark.parametrize("key", STUDIES)
+def test_refused_wherever_the_trials_run(key: str, tmp_path: Path) -> None:
+    """On this machine as on a cluster: the study's folder holds the commands in both cases."""
+    file = tmp_path / "study.yaml"
+    file.write_text(STUDIES[key])
+    plan = make_plan(load_study(str(file), Overrides()), {}, fetch_local_site())
+    with pytest.raises(InputError) as caught:
+        check_local_plan(plan)
+    for problem in caught.value.problems:
+        text = problem.render()
+        assert text.startswith(f"{file}:") and problem.line and f" {key}: holds " in text and "export it" in text
+        assert not any(secret in text for secret in (HEX, HUGGING, "abc123def", "hunter22", "correct-horse"))
+
+
+def test_lines_of_a_task_file(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.txt"
+    file.write_text("echo a\necho b --password=hunter22\n")
+    plan = make_plan(load_study(str(file), Overrides()), {}, fetch_local_site())
+    with pytest.raises(InputError, match="holds the value of password"):
+        check_local_plan(plan)
+
+
+def test_files_with_credentials_are_no_code(tmp_path: Path) -> None:
+    """Unless git tracks them: then whoever has the repository has them anyway."""
+    key = "-----BEGIN " + "OPENSSH PRIVATE KEY-----\nb3Blb\n"
+    secret = {
+        ".env": "A=1",
+        "sub/.env.local": "A=1",
+        "k.pem": key,
+        "id_rsa": key,
+        ".aws/credentials": "x",
+        "hf_token": HUGGING,
+    }
+    plain = {
+        "ca.pem": "-----BEGIN CERTIFICATE-----",
+        ".env.example": "A=",
+        "mask_token.txt": "cls",
+        "credentials.py": "",
+        "id_rsa.pub": "ssh-rsa AAA",
+    }
+    for name, text in {**secret, **plain}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert [file.name for file in list_code(str(tmp_path))] == sorted(plain)
+    assert list_credentials(str(tmp_path)) == sorted(secret)
+    assert "id_rsa" in render_left_out(list_credentials(str(tmp_path)))
+
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "k.pem", "sub"], cwd=tmp_path, check=True)
+    assert {file.name for file in list_code(str(tmp_path))} == {*plain, "k.pem", "sub/.env.local"}
+    (tmp_path / ".gitignore").write_text(".env\n")
+    assert ".env" not in list_credentials(str(tmp_path)), "it would not have travelled anyway"
+
+
+def test_plan_says_what_is_left_out(project: Project) -> None:
+    project.write(".env", "A=1\n")
+    project.write("key.pem", "-----BEGIN " + "RSA PRIVATE KEY-----\n")
+    project.write("study.yaml", "command: cat .env\ncode: frozen\n")
+    said = project.run("plan", "--on", "local").stdout
+    (line,) = [line for line in said.splitlines() if line.startswith("left out")]
+    assert "key.pem" in line and ".env" not in line, "the command names .env"
+    project.run("run", "--on", "local")
+    assert project.run("logs", "0").stdout == "A=1\n"

@@ -50,6 +50,7 @@ from windlass.slurm.queue import read_last_queue
 from windlass.slurm.states import JobState
 from windlass.states import State
 from windlass.submission import agents_may_be_there, present_states, submit_agents
+from windlass.trust import check_trust, make_folders
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
 _AGENT_FULL, _AGENT_REFUSED, _AGENT_OUTDATED = 5, 2, 6
@@ -131,7 +132,7 @@ def submit_plan(
     trials = iterate_trials(plan.study)
     assert plan.terms is not None
     try:
-        os.makedirs(paths.claims, exist_ok=True)
+        make_folders(paths, plan.settings["share"].value == "group")
         pack_data(plan)  # may take long: before the turn, which others would take for lost
         with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
             more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
@@ -154,6 +155,7 @@ def _watching(study: Study, sample: int | None) -> dict[str, Any]:
 
 def submit_folder(paths: StudyPaths, terms: Terms) -> Submitted:
     """See to it that there are agents for what is up for taking in a prepared folder."""
+    check_trust(paths)
     register_file = RegisterFile(paths.claims, client_name())
     with Turn(register_file, paths.folder):
         return submit_agents(terms, paths, agents_wanted(terms, register_file.read()))
@@ -270,6 +272,7 @@ def run_folder(
     is_sample: bool = False,
 ) -> Outcome:
     """See the trials of a prepared folder through. Of a sample, only what was put up has to end well."""
+    check_trust(paths)
     register = RegisterFile(paths.claims, client_name()).read()
     interrupted = False
     if register.todo or register.held:

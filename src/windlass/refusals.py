@@ -12,8 +12,9 @@ from windlass.model import Plan
 from windlass.paths import StudyPaths
 from windlass.plan.refuse import find_problems, find_warnings
 from windlass.plan.refuse_request import Case, find_nodes_away
-from windlass.plan.refuse_study import find_command_placeholders
+from windlass.plan.refuse_study import find_command_placeholders, find_secret_problems
 from windlass.search import iterate_trials
+from windlass.secrets import secret_variables
 from windlass.site.cluster import Cluster
 from windlass.site.here import fetch_here
 from windlass.submission import try_request
@@ -45,7 +46,8 @@ def check_slurm_plan(plan: Plan, cluster: Cluster) -> list[str]:
 def check_local_plan(plan: Plan) -> list[str]:
     """Raise InputError with everything that would fail in every trial here. Returns what could not be looked at."""
     missing, unseen = find_program_problems(plan.study, iterate_trials(plan.study))
-    problems = [*find_command_placeholders(plan), *find_environment_problems(plan.study), *missing]
+    secrets = find_secret_problems(plan, secret_variables(os.environ))
+    problems = [*find_command_placeholders(plan), *secrets, *find_environment_problems(plan.study), *missing]
     if problems:
         raise InputError(problems)
     return unseen

@@ -16,6 +16,27 @@
 #SBATCH --mail-type=END,FAIL
 #SBATCH --exclude=node[3-5]
 
-# One agent: it takes trials until none is left.
+# One agent: it takes trials until none is left. It is compared with its checksum first.
 trap '' USR1  # until the agent listens
-exec /usr/bin/python3 -I /scratch/me/project/cartpole/agent.pyz /scratch/me/project/cartpole --job ID
+exec /usr/bin/python3 -I -c 'import hashlib, os, sys
+path, wanted = sys.argv[1:3]
+with open(path, "rb") as file:
+    status, program = os.fstat(file.fileno()), file.read()
+if hashlib.sha256(program).hexdigest() != wanted:
+    for found in (status, os.stat(os.path.dirname(path))):
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            print("windlass:", path, "is not the agent that was to be started here, and somebody else may have put it "
+                  "there. It was not executed. `windlass run` writes it anew.", file=sys.stderr)
+            sys.exit(2)
+try:
+    copy = os.memfd_create("windlass")
+except (AttributeError, OSError):
+    import tempfile
+    copy = os.dup(tempfile.TemporaryFile().fileno())
+with os.fdopen(os.dup(copy), "wb") as file:
+    file.write(program)
+sys.argv[:3] = [path]
+sys.path.insert(0, "/proc/self/fd/%d" % copy)
+from windlass.agent.__main__ import main
+sys.exit(main())
+' /scratch/me/project/cartpole/agent.pyz SHA256 /scratch/me/project/cartpole --job ID

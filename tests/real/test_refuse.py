@@ -46,7 +46,7 @@ def send(slurm: RealCluster, plan: Plan, folder: Path, *words: str) -> tuple[boo
     assert plan.request is not None
     text = render_script(
         plan.request, agents=plan.agents, output=f"{folder}/%A_%a.out", comment="windlass:s", python="/bin/true",
-        agent="x", folder=str(folder), submission="s", chdir=str(folder),
+        agent="x", digest="", folder=str(folder), submission="s", chdir=str(folder),
     )  # fmt: skip
     done = subprocess.run(
         ["sbatch", "--parsable", *words],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from scripts.slurm import Cluster
 
-from tests.conftest import wait_for
+from tests.conftest import wait_for, write_program
 from windlass.launch.script import render_script
 from windlass.model import Request
 from windlass.slurm.options import render_pattern
@@ -45,7 +45,8 @@ def script(folder: Path, request: Request = REQUEST, **changes: Any) -> str:
         "output": f"{render_pattern(str(folder))}/log_%A_%a.out",
         "comment": "windlass:s1",
         "python": sys.executable,
-        "agent": str(folder / "agent.py"),
+        "agent": str(folder / "agent.pyz"),
+        "digest": "",
         "folder": str(folder),
         "submission": "s1",
         "chdir": str(folder),
@@ -66,12 +67,12 @@ def test_awkward_values_arrive(slurm: Cluster, tmp_path: Path, text: str) -> Non
 def test_awkward_folders_work(slurm: Cluster, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    (folder / "agent.py").write_text("import json, os, sys\nprint(json.dumps([os.getcwd(), *sys.argv[1:]]))\n")
-    number = send(slurm, script(folder))
+    digest = write_program(folder / "agent.pyz", "print(json.dumps([os.getcwd(), *sys.argv[1:]]))")
+    number = send(slurm, script(folder, digest=digest))
     log = folder / f"log_{number}_0.out"
     wait_for(lambda: "JobState=COMPLETED" in slurm.run("scontrol", "show", "job", number))
     assert json.loads(log.read_text()) == [str(folder), str(folder), "--job", "s1"]
-    assert sorted(os.listdir(folder)) == ["agent.py", log.name]
+    assert sorted(os.listdir(folder)) == ["agent.pyz", log.name]
 
 
 def test_the_request_is_what_is_asked_for(slurm: Cluster, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ from windlass.ids import agent_id
 from windlass.journal.write import DiskFull, JournalWriter, append_event, is_full
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
+from windlass.trust import check_trust
+from windlass.verified import keep_own_program
 
 _SURVEY_LOOK_S = 0.25
 
@@ -64,8 +66,9 @@ def main(words: Optional[List[str]] = None) -> int:
     arguments = parse_arguments(words)
     paths = StudyPaths(arguments.folder)
     try:
+        check_trust(paths, every_file=False)
         config = read_config(paths.plan)
-    except (OSError, ValueError, KeyError) as error:
+    except (WindlassError, OSError, ValueError, KeyError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
         return EXIT_REFUSED
     if arguments.companion:
@@ -108,6 +111,7 @@ class Agent:
         self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
         self._fifo_path = os.path.join(self._runtime_folder, METRICS)
         os.mkfifo(self._fifo_path, 0o600)
+        self._program = keep_own_program(self._runtime_folder, paths.agent)
 
     def clean_up(self, code: Optional[int]) -> None:
         """Remove what was made on the node, and record the exit code, which `sacct` shows less 128 from 128 on."""
@@ -215,7 +219,7 @@ class Agent:
         fifo = os.open(self._fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
         _allow_descriptors(64 + 4 * self._slots)
-        env = trial_environment(config, ready.env, paths.folder, paths.agent, self._id, self._fifo_path)
+        env = trial_environment(config, ready.env, paths.folder, self._program, self._id, self._fifo_path)
         if self._job is not None and (self._slots > 1 or config.measure is not None):
             env.update(share_job(folder, env))
         if config.measure is not None:
@@ -223,7 +227,7 @@ class Agent:
         poller = select.epoll()
         warming = None
         if config.warm_mode != "off":
-            warming = Warming(config, env, paths.agent, paths.warm, self._note)
+            warming = Warming(config, env, self._program, paths.warm, self._note)
         limits = self._limits
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
         workplace = Workplace(config, paths, self._id, env, ready.folders) if ready.folders is not None else None

@@ -19,6 +19,7 @@ from windlass.agent.probe import PythonFailed, probe_python
 from windlass.agent.shell import run_process
 from windlass.agent.store import NodeStore, NotReady
 from windlass.agent.turns import MakingTurn
+from windlass.trust import find_fault
 
 MARK = ".windlass.json"  # in an environment that is whole
 _POLL_S = 0.5
@@ -77,6 +78,7 @@ class Recipe:
 
 def make_environment(recipe: Recipe, say: Say, wheels_only: bool = False) -> str:
     """The folder of the environment, built by us or by another who was first. Raises NotReady."""
+    _refuse_foreign(recipe)
     token = f"{os.uname().nodename}-{os.getpid()}-{time.time_ns():x}"
     turn = MakingTurn(f"{recipe.link}.turn", token)
     os.makedirs(recipe.root, mode=0o700, exist_ok=True)
@@ -102,6 +104,7 @@ def make_environment(recipe: Recipe, say: Say, wheels_only: bool = False) -> str
 
 def make_on_node(recipe: Recipe, store: NodeStore, say: Say, wheels_only: bool) -> str:
     """The same on this node's own disk. Its log is beside the shared ones. Raises NotReady."""
+    _refuse_foreign(recipe)
     recipe.log = f"{recipe.link}.{os.uname().nodename}.log"
     key = f"environment-{recipe.key}"
 
@@ -113,6 +116,14 @@ def make_on_node(recipe: Recipe, store: NodeStore, say: Say, wheels_only: bool) 
 
     size_bytes = sum(entry.stat().st_size for entry in os.scandir(recipe.wheels)) if recipe.wheels else 0
     return store.provide(key, make, 4 * size_bytes, 0, f"environment of {recipe.build['file']}")
+
+
+def _refuse_foreign(recipe: Recipe) -> None:
+    """Raise NotReady where somebody else could have written the environments, or the wheels that they are made of."""
+    for folder in (recipe.root, recipe.build["wheels"]):
+        fault = find_fault(folder)
+        if fault:
+            raise NotReady(f"{fault}; if nobody has changed it, `chmod -R g-w,o-w {folder}` closes it, else remove it")
 
 
 def _move_scripts(folder: str, final: str) -> None:

@@ -17,6 +17,7 @@ from windlass.agent.metrics import Curve, MetricBook
 from windlass.agent.output import Stream
 from windlass.paths import NODE_VARIABLES, SHELLS
 from windlass.states import Cause
+from windlass.trust import as_given
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 SHARED_STEPS = ("SLURM_OVERLAP", "SLURM_TASK_PROLOG")  # options of srun in trials that share a job
@@ -186,9 +187,10 @@ class Spawner:
         try:
             if workdir:
                 os.chdir(workdir)
-            return os.posix_spawn(
-                program, words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
-            )
+            with as_given():
+                return os.posix_spawn(
+                    program, words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
+                )
         finally:
             if workdir:
                 os.fchdir(back)

@@ -41,6 +41,7 @@ from windlass.agent.workplace import Workplace
 from windlass.claims.alive import this_machine
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
+from windlass.verified import keep_own_program
 
 _READ_BYTES = 1 << 16
 _LOOK_S = 0.1  # between looks at large files that are being copied
@@ -70,7 +71,8 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
     companion = Companion(where)
     if ready.folders is not None and not is_shared:
         fifo = os.path.join(where["runtime"], METRICS)
-        env = trial_environment(config, ready.env, paths.folder, paths.agent, where["agent"], fifo)
+        agent = os.path.join(where["runtime"], os.path.basename(paths.agent))
+        env = trial_environment(config, ready.env, paths.folder, agent, where["agent"], fifo)
         companion.workplace = Workplace(config, paths, where["agent"], env, ready.folders, node_name())
         companion.trials = TrialFile(paths)
     try:
@@ -130,6 +132,7 @@ class Companion:
                 self._made = True
                 os.mkfifo(path, 0o600)
                 write_task_prolog(self._runtime_folder)
+                keep_own_program(self._runtime_folder, "")
             # On a shared file system the file is there already, but what is written on this node stays on this node.
             self._fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:

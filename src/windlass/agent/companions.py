@@ -22,6 +22,7 @@ from windlass.agent.config import AgentConfig
 from windlass.agent.store import NotReady
 from windlass.claims.alive import this_machine
 from windlass.paths import StudyPaths
+from windlass.verified import agent_command, own_digest
 
 READY, NOT_READY, NOTE, ROUTINE, LOG, ANSWER = "ready", "not-ready", "note", "routine", "log", "answer"
 WHERE = "WINDLASS_COMPANION"  # variable that holds what a companion has to know of the first node
@@ -277,7 +278,9 @@ class Companions:
 def _start_step(paths: StudyPaths, submission: str, count: int, where: str) -> "subprocess.Popen[bytes]":
     words = ["srun", "--overlap", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
     words += ["--cpus-per-task=1", "--mem=0", "--gres=none", "--quiet", "--input=all", "--kill-on-bad-exit=1"]
-    words += [sys.executable, "-I", paths.agent, paths.folder, "--job", submission, "--companion"]
+    words += agent_command(
+        sys.executable, paths.agent, own_digest(), [paths.folder, "--job", submission, "--companion"]
+    )
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(

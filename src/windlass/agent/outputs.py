@@ -17,6 +17,7 @@ from windlass.agent.trial_folder import TrialFolders
 from windlass.counted import counted
 from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, copy_large, has_holes
 from windlass.journal.write import is_full
+from windlass.openness import statuses_above
 from windlass.paths import StudyPaths
 
 SMALL_BYTES = 4 << 20  # files up to this size go into the agent's archive
@@ -267,14 +268,15 @@ class OutputKeeper:
 
     def _keep_file(self, trial: str, name: str, path: str, when: float) -> None:
         status = os.stat(path)
+        above = statuses_above(path, os.path.normpath(name).count(os.sep))
         if status.st_size > SMALL_BYTES:
-            copied = copy_large(path, os.path.join(self._paths.outputs, trial, name))
+            copied = copy_large(path, os.path.join(self._paths.outputs, trial, name), above)
             with self._lock:
                 self._writer.add_copied(trial, name, copied, when)
         else:
             data, status, is_sparse = _read_whole(path)
             with self._lock:
-                self._writer.add(trial, name, data, status, when, is_sparse)
+                self._writer.add(trial, name, data, status, when, is_sparse, above)
 
     def _sync_now_and_then(self, keeping: _Keeping) -> None:
         """On the disk before the end of the trial is; for very short trials once a second is enough."""

@@ -11,6 +11,7 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from windlass.agent.hidden_file import write_hidden_file
+from windlass.trust import given_umask
 
 _FIRST_DESCRIPTOR = 100  # out of the way of descriptors that lines of the user's may open
 _SHELLS_OWN = ("_", "SHLVL", "PWD", "OLDPWD")
@@ -100,6 +101,7 @@ def run_process(
         stderr=output,
         pass_fds=tuple(descriptors),
         start_new_session=True,
+        umask=given_umask(),
         preexec_fn=_death_with_parent(),  # noqa: PLW1509  # no threads yet
     )
     deadline = None if timeout_s is None else time.monotonic() + timeout_s

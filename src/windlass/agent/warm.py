@@ -16,6 +16,7 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from windlass.agent.hidden_file import write_hidden_file
+from windlass.trust import given_umask
 
 # Where the interpreter starts; everything else is read from the two descriptors named behind it.
 _BOOTSTRAP = """\
@@ -254,6 +255,7 @@ class WarmServer:
                 stderr=output,
                 pass_fds=(theirs.fileno(), config),
                 start_new_session=True,
+                umask=given_umask(),
             )
         except OSError as error:
             self.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.bundle.code import NamedPaths, freeze_project
 from windlass.bundle.data import pack_again
-from windlass.bundle.folder import encode_plan, write_if_changed
+from windlass.bundle.folder import encode_plan, write_agent, write_if_changed
 from windlass.bundle.live import list_live_files
 from windlass.bundle.words import split_text
 from windlass.claims import ranges as rs
@@ -19,23 +19,25 @@ from windlass.claims.turn import Turn
 from windlass.journal.code import render_code
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
+from windlass.trust import check_trust
 
 _MOST_TRIALS = 1000  # whose commands are searched for paths
 
 
 def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
-    """Let plan.json name the project's code and data as they are now, as `prepare_folder` does.
+    """Let plan.json name the agent, the project's code and data as they are now, as `prepare_folder` does.
 
     Trials, settings and the environment stay as they were planned. Agents that are at work notice new code or data
     and take no more trials. Returns the frozen code; None where trials are executed in the project itself. Raises
     InputError, with plan.json unchanged, where the project cannot be packed.
     """
+    check_trust(paths)
     register_file = RegisterFile(paths.claims, who)
     with Turn(register_file, paths.folder):
         with open(paths.plan, encoding="utf-8") as file:
             plan: dict[str, Any] = json.load(file)
         current = register_file.read().current
-        fresh = {**plan, "code": _fresh_code(plan, paths, current)}
+        fresh = {**plan, "agent": write_agent(paths), "code": _fresh_code(plan, paths, current)}
         if plan.get("live") and os.path.isdir(plan["workdir"]):
             fresh["live"] = list_live_files(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
         if plan.get("data"):

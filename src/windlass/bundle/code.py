@@ -20,17 +20,20 @@ from typing import Any
 
 from windlass.bundle.data import find_item
 from windlass.bundle.links import find_lost_links, render_lost_links
-from windlass.bundle.tree import CodeFile, check_limits, list_code
+from windlass.bundle.tree import CodeFile, check_limits, list_code, list_credentials
 from windlass.bundle.words import command_words
 from windlass.errors import input_error
 from windlass.journal.code import render_code
 from windlass.launch._shell import ask, stream
 from windlass.model import Plan
+from windlass.openness import GROUP, private_opener, readers_of_all, statuses_above
 from windlass.paths import StudyPaths
+from windlass.trust import is_shared
 
 _TIME = 1_000_000_000  # of all files in an archive: the same tree is the same bytes
 _KEPT = 3  # older archives that stay: an agent may be about to read one
 _TRIES = 5
+_MOST_SHOWN = 5
 _ABANDONED_S = 3600.0  # an archive that nobody has finished for so long never will be
 
 
@@ -67,6 +70,9 @@ def freeze_project(
     _drop_old(paths.folder, archive)
     links, live = _find_named(named, workdir, project, {file.name for file in files})
     _say_of(project, links, live)
+    left_out = render_left_out(name for name in list_credentials(project, excluded) if name not in links)
+    if left_out:
+        print(f"note: {left_out}", file=sys.stderr)
     if os.path.basename(archive) not in before:
         _warn_of_links(project, files, [*(os.path.join(project, name) for name in links), *excluded])
     code = {
@@ -86,6 +92,29 @@ def freeze_project(
     }
     _say_if_changed(paths, code)
     return code
+
+
+def render_left_out(names: Iterable[str]) -> str:
+    """A sentence about files that usually hold passwords or keys; "" where none was left out."""
+    found = list(names)
+    if not found:
+        return ""
+    shown = ", ".join(found[:_MOST_SHOWN])
+    more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    return (
+        f"{shown}{more} may hold passwords or keys and do not travel with the code, because git does not track them; "
+        "trials reach a file that their command names, and inherit what you export in your shell"
+    )
+
+
+def find_left_out(plan: Plan) -> list[str]:
+    """Files with passwords or keys that trials of this plan do not get, because they are no part of the frozen code."""
+    if not plan.frozen:
+        return []
+    project = os.path.abspath(plan.study.project_dir)
+    named = {os.path.normpath(os.path.join(plan.study.workdir, word)) for word in command_words(plan.study)}
+    names = list_credentials(project, excluded_paths(plan))
+    return [name for name in names if os.path.join(project, name) not in named]
 
 
 def excluded_paths(plan: Plan) -> list[str]:
@@ -109,7 +138,7 @@ def _archive(project: str, files: Sequence[CodeFile], folder: str) -> tuple[str,
             # Files may change between the two readings: the key is that of what is in the archive.
             key = _write_archive(project, files, partial)
             path = _path_of(folder, key)
-            os.chmod(partial, 0o600)  # files that nobody else may read may be in it
+            _open_to_group(project, files, partial, folder)
             os.replace(partial, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -122,6 +151,15 @@ def _archive(project: str, files: Sequence[CodeFile], folder: str) -> tuple[str,
             crc32 = zlib.crc32(piece, crc32)
             size += len(piece)
     return path, key, size, crc32
+
+
+def _open_to_group(project: str, files: Iterable[CodeFile], path: str, folder: str) -> None:
+    """In a study that is shared, the group may read what it may read in the project: its members' agents unpack it."""
+    if not is_shared(folder):
+        return
+    held = [os.lstat(os.path.join(project, file.name)) for file in files if stat.S_ISREG(file.mode)]
+    bits = readers_of_all([*held, *statuses_above(os.path.join(project, ""))], os.stat(path).st_gid)
+    os.chmod(path, 0o600 | (bits & GROUP))
 
 
 def _is_whole(path: str, key: str) -> bool:
@@ -196,7 +234,7 @@ def _add(update: Callable[[bytes], object], file: CodeFile, content: bytes) -> N
 def _write_archive(project: str, files: Iterable[CodeFile], path: str) -> str:
     digest = hashlib.sha256()
     with (
-        open(path, "wb") as raw,
+        open(path, "wb", opener=private_opener) as raw,  # files that nobody else may read may be in it
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
@@ -264,7 +302,7 @@ def _describe_git(project: str, folder: str) -> dict[str, Any]:
     dirty = bool(changed.ok and changed.text.strip())
     diff = os.path.join(folder, "code.diff")
     if dirty and commit.ok:
-        _write_diff(project, diff)
+        _write_diff(project, diff)  # readable by its owner alone: it may hold lines of a file that nobody else may read
     else:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(diff)
@@ -277,7 +315,7 @@ def _describe_git(project: str, folder: str) -> dict[str, Any]:
 
 def _write_diff(project: str, path: str) -> None:
     partial = f"{path}.{os.getpid()}"
-    with open(partial, "wb") as file:
+    with open(partial, "wb", opener=private_opener) as file:
         stream(["git", "-C", project, "--no-pager", "diff", "--binary", "--no-ext-diff", "HEAD", "--", "."], file.write)
     os.replace(partial, path)
 

@@ -30,6 +30,7 @@ from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
 from windlass.search.values import render_value
 from windlass.trialfile import TrialFile, append_trials, id_number
+from windlass.trust import close_like, make_folders
 
 PLAN_VERSION = 1
 # What an agent gives to trials or keeps of them, which it reads from plan.json once, when it begins. What comes from
@@ -96,8 +97,8 @@ def prepare_folder(
     paths = StudyPaths(plan.folder)
     _refuse_another(plan, paths)
     try:
-        for folder in paths.folders():
-            os.makedirs(folder, exist_ok=True)
+        make_folders(paths, plan.settings["share"].value == "group")
+        close_like(paths.folder, plan.study.source)
         _ignore_for_git(plan)
         register_file = RegisterFile(paths.claims, who)
         with Turn(register_file, paths.folder):
@@ -149,10 +150,10 @@ def _prepare(
     count = append_trials(paths, before.count, writer.new_lines(trials))
     current = rs.from_numbers(writer.known) if not writer.known_in_order else writer.known_ranges
     current = rs.union(current, [(before.count, count)])
-    write_if_changed(paths.agent, build_agent())
+    agent = write_agent(paths)
     code = freeze_code(plan, paths)
     on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
-    rendered = {**render_plan(plan), **on_node, **more}
+    rendered = {**render_plan(plan), "agent": agent, **on_node, **more}
     changed = _find_changes(paths, rendered)
     write_if_changed(paths.plan, encode_plan(rendered))
     write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
@@ -176,6 +177,13 @@ def _prepare(
     ended, former = rs.count(rs.intersect(done, current)), rs.count(rs.subtract(done, current))
     added = count - before.count
     return Prepared(paths, register, added, former, rs.count(dropped), tuple(recovered), code, ended, changed)
+
+
+def write_agent(paths: StudyPaths) -> str:
+    """Write agent.pyz where it is not this version's. Returns its SHA-256, by which it is recognised when it starts."""
+    program = build_agent()
+    write_if_changed(paths.agent, program)
+    return hashlib.sha256(program).hexdigest()
 
 
 def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from windlass.bundle.links import find_lost_links, render_lost_links
 from windlass.bundle.tree import PACKED
 from windlass.errors import input_error
 from windlass.launch._shell import ask, stream
+from windlass.openness import ANYBODY, private_opener, readers, readers_of_all, statuses_above
+from windlass.trust import given_umask
 
 _ENDINGS = {"none": ".tar", "gzip": ".tar.gz", "zstd": ".tar.zst"}
 _KINDS = {"none": "tar", "gzip": "gzip", "zstd": "zstd"}
@@ -41,6 +43,7 @@ class Scan:
     files: int  # all that takes an inode
     size: int
     disk_bytes: int
+    statuses: tuple[os.stat_result, ...] = ()  # of what not everybody may read
     lost_links: tuple[str, ...] = ()  # relative ones that lead out of the folder
 
 
@@ -63,6 +66,7 @@ def scan_folder(path: str) -> Scan:
     digest = hashlib.sha256(os.fsencode(f"{os.path.basename(path)}\0{os.stat(path).st_mode:o}\0"))
     files = size = disk_bytes = 0
     links = []
+    closed = [os.stat(path), *statuses_above(path)]
     for name, status in _walk(path, ""):
         mode = status.st_mode
         is_file = stat.S_ISREG(mode)
@@ -72,11 +76,18 @@ def scan_folder(path: str) -> Scan:
         digest.update(os.fsencode(f"{name}\0{mode:o} {detail}\0"))
         if target:
             links.append(name)
+        elif readers(status, -1) != ANYBODY:
+            closed.append(status)
         files += 1
         size += status.st_size if is_file else 0
         disk_bytes += -(-status.st_size // _BLOCK) * _BLOCK if is_file else _BLOCK * stat.S_ISDIR(mode)
     lost = find_lost_links(path, links, lambda _: True)
-    return Scan(digest.hexdigest()[:16], files, size, disk_bytes, tuple(lost))
+    return Scan(digest.hexdigest()[:16], files, size, disk_bytes, _distinct(closed), tuple(lost))
+
+
+def _distinct(statuses: Sequence[os.stat_result]) -> tuple[os.stat_result, ...]:
+    """One of each mode and group: a dataset may have millions of files."""
+    return tuple({(status.st_mode, status.st_gid): status for status in statuses}.values())
 
 
 def _walk(root: str, inside: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -99,6 +110,7 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
     places = packed_places(path, spare)
     for found in _candidates(path, scan, how, places):
         if _is_whole(found, say):
+            _close(found.archive, scan)
             return found
     place = next(filter(_can_write, places), "")
     if not place:
@@ -257,12 +269,13 @@ def _pack(path: str, scan: Scan, how: str, place: str) -> Packed:
     _sweep(place)
     partial = _partial(place)
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "wb", opener=private_opener) as file:
             writer = _Writer(file, how == "gzip")
             _write(path, how, writer)
             writer.finish()
             os.fsync(file.fileno())
-        os.chmod(partial, stat.S_IMODE(os.stat(path).st_mode) & 0o666)  # who may not look there may not look here
+        os.chmod(partial, 0o644 & ~given_umask())
+        _close(partial, scan)
     except OSError as error:
         _forget(partial)
         raise input_error(f"{path} cannot be packed: {error.strerror or error}", f"look at {place}") from error
@@ -280,6 +293,14 @@ def _pack(path: str, scan: Scan, how: str, place: str) -> Packed:
         scan.files,
         scan.size,
     )
+
+
+def _close(archive: str, scan: Scan) -> None:
+    """Whoever may not read one of the files in an archive may not read the archive. One of another user stays as is."""
+    status = os.stat(archive)
+    closed = ANYBODY & ~readers_of_all(scan.statuses, status.st_gid)
+    if status.st_mode & closed and status.st_uid == os.geteuid():
+        os.chmod(archive, stat.S_IMODE(status.st_mode) & ~closed)
 
 
 class _Writer:

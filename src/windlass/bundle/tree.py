@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from windlass.errors import InputError, Problem
 from windlass.launch._shell import stream
 from windlass.paths import StudyPaths
+from windlass.secrets import find_secrets
 
 CODE_LIMIT_BYTES = 100_000_000
 CODE_LIMIT_FILES = 20_000
@@ -24,6 +25,22 @@ _LITTER_FOLDERS = (
 )  # fmt: skip
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 _LITTER_FILES = ("*.pyc", "*.pyo", ".DS_Store", "core", "core.[0-9]*", "*.out", "slurm-*.log", "*.swp")
+
+
+# Files that usually hold passwords and keys. They are code only if git tracks them.
+_CREDENTIALS = (
+    ".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pypirc", ".npmrc", ".pgpass", ".my.cnf", ".htpasswd",
+    ".s3cfg", ".boto", ".git-credentials", ".dockercfg", ".Renviron", ".vault-token", "id_rsa", "id_dsa", "id_ecdsa",
+    "id_ed25519", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "kaggle.json", "credentials",
+    "credentials.*", "client_secret*.json", "service[-_]account*.json", "secrets.json", "secrets.toml", "secrets.y*ml",
+)  # fmt: skip
+_NO_CREDENTIALS = ("*.example", "*.sample", "*.template", "*.dist", "*.py")
+_CREDENTIAL_FOLDERS = (".ssh", ".aws", ".gnupg", ".azure", ".gcloud", ".kube", ".docker", ".kaggle", ".huggingface")
+# These may be certificates, or lists of tokens, which are no secret: what they begin with decides.
+_MAYBE = (
+    "*.pem", "*.key", "*.asc", "*token", "*token.txt", "*token.json", "*secret", "*secret.txt", "*secret.json",
+    "*password", "*password.txt", "*api[-_]key", "*api[-_]key.txt", "*apikey.txt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,8 +55,19 @@ class CodeFile:
 def list_code(project: str, excluded: Iterable[str] = (), most: int | None = None) -> list[CodeFile]:
     """Files of the project by name. `excluded` are folders or files, absolute or relative to the project.
 
-    With `most`, no more files than that are looked at; of a project with more, only those at its top are listed.
+    With `most`, no more files than that are looked at; of a project with more, only those at its top are listed. Files
+    with credentials that git does not track are left out; `list_credentials` names them.
     """
+    return _list(project, excluded, most, credentials=False)
+
+
+def list_credentials(project: str, excluded: Iterable[str] = ()) -> list[str]:
+    """Names of files that would be code if they did not hold passwords or keys: git does not track them."""
+    return [file.name for file in _list(project, excluded, None, credentials=True)]
+
+
+def _list(project: str, excluded: Iterable[str], most: int | None, credentials: bool) -> list[CodeFile]:
+    """Files with credentials that git does not track, or all files but these."""
     names = list(itertools.islice(_names(project), most))
     if most is not None and len(names) >= most:
         names = [entry.name for entry in os.scandir(project) if not entry.is_dir(follow_symlinks=False)]
@@ -50,6 +78,8 @@ def list_code(project: str, excluded: Iterable[str] = (), most: int | None = Non
         if any(path == prefix or path.startswith(prefix + os.sep) for prefix in prefixes):
             continue
         if PACKED in name.split(os.sep):
+            continue
+        if _holds_credentials(project, name) is not credentials:
             continue
         try:
             status = os.lstat(path)
@@ -93,10 +123,30 @@ def _ask_git(root: str) -> list[str]:
     return [os.fsdecode(name).rstrip("/") for name in b"".join(pieces).split(b"\0") if name]
 
 
+def _holds_credentials(project: str, name: str) -> bool:
+    """Whether a file is one with passwords or keys, by its name or its beginning, and not tracked by git."""
+    last = os.path.basename(name)
+    is_known = _matches(last, _CREDENTIALS) and not _matches(last, _NO_CREDENTIALS)
+    is_known = is_known or any(part in _CREDENTIAL_FOLDERS for part in name.split(os.sep)[:-1])
+    path = os.path.join(project, name)
+    if not is_known and _matches(last, _MAYBE):
+        is_known = _begins_with_secret(path)
+    return is_known and not is_tracked(os.path.dirname(path), last)
+
+
+def _begins_with_secret(path: str) -> bool:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return bool(find_secrets([file.read(4096)], {}))
+    except OSError:
+        return False  # Whoever packs it says what is wrong with it.
+
+
 def is_tracked(project: str, folder: str) -> bool:
-    """Whether git knows files in this folder of the project."""
+    """Whether git knows this file, or files in this folder, of the project."""
     pieces: list[bytes] = []
-    stream(["git", "-C", project, "ls-files", "-z", "--cached", "--", folder], pieces.append)
+    words = ["git", "--literal-pathspecs", "-C", project, "ls-files", "-z", "--cached", "--", folder]
+    stream(words, pieces.append)
     return any(pieces)
 
 

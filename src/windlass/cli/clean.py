@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from windlass.paths import StudyPaths, find_project
 from windlass.site.cluster import Cluster, Node
 from windlass.site.discover import fetch_cluster
 from windlass.slurm.records import parse_hostlist
+from windlass.trust import close_umask
 from windlass.view.clean import render_leftovers, render_swept
 
 _POLL_S = 10.0  # the scheduler is not asked more often
@@ -128,6 +130,7 @@ def _clean_nodes(words: str, roots: Sequence[str], yes: bool, patience_s: float,
             print(f"one job of 5 minutes on each of {len(jobs)} nodes: {names}\n\n{render_sweep(jobs[0])}")
             print("--yes submits them")
         return 0
+    close_umask()
     os.makedirs(hpc_outputs, exist_ok=True)
     _write_program(jobs[0].program)
     sent = {job: send_sweep(job) for job in jobs}
@@ -170,6 +173,7 @@ def _job(node: Node, cluster: Cluster, hpc_outputs: str) -> SweepJob:
         partition=default.name if default is not None and cluster.name_partition else None,
         account=cluster.default_account if cluster.account_rule != "never" else None,
         program=os.path.join(hpc_outputs, ".sweep.pyz"),
+        digest=hashlib.sha256(build_agent()).hexdigest(),
         roots=tuple(dict.fromkeys(filter(None, [cluster.local_scratch, "/tmp"]))),
         queue_file=os.path.join(hpc_outputs, "squeue.json"),
         report=os.path.join(hpc_outputs, f"clean_{node.name}.out"),

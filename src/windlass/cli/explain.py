@@ -23,6 +23,7 @@ from windlass.collect.reconcile import AgentView, StudyView
 from windlass.collect.trials import find_trials
 from windlass.counted import counted
 from windlass.paths import StudyPaths
+from windlass.secrets import mask
 from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.view.jobs import render_jobs, render_nobody, render_wait
@@ -40,10 +41,9 @@ def command(trial: str | None, study: str | None, folder: str | None, as_json: b
     paths = find_study(study, folder)
     register = read_register(paths)
     story = _study_story(paths) if trial is None else _trial_story(paths, register, trial)
-    if as_json:
-        print(json.dumps(story, indent=2, ensure_ascii=False))
-    else:
-        print("\n".join(story["lines"]))
+    # Studies of earlier versions may have secrets in their commands.
+    shown = json.dumps(story, indent=2, ensure_ascii=False) if as_json else "\n".join(story["lines"])
+    print(mask(shown, os.environ))
 
 
 def _study_story(paths: StudyPaths) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import click
 from windlass.collect.locate import locate_study, study_roots
 from windlass.errors import input_error
 from windlass.paths import TASK_ENDINGS, YAML_ENDINGS, StudyPaths
+from windlass.trust import close_umask, is_shared
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -97,6 +98,7 @@ def setting_options() -> list[Callable[[Function], Function]]:
             "--small-files", metavar="N", help="Most files of a folder that the command names (default 1000), or allow."
         ),
         click.option("--folder", metavar="PATH", help="Where studies' folders are made."),
+        click.option("--share", help="group: members of the folder's group may work in this study (default: nobody)."),
         *pack_options(),
         *slurm_options(),
     ]
@@ -142,7 +144,7 @@ def slurm_options() -> list[Callable[[Function], Function]]:
 
 SETTING_WORDS = (
     "slots", "cpus", "memory", "gpus", "gpu_memory", "time", "timeout", "grace", "retries", "output_limit", "folder",
-    "small_files",
+    "small_files", "share",
     "gpu_type", "mem_per_gpu", "gpus_per_job", "nodes", "account", "partition", "qos", "agents", "max_jobs", "throttle",
     "mail_user", "mail_type", "options", "most", "prefer", "headroom", "mps", "safety",
 )  # fmt: skip
@@ -173,7 +175,9 @@ def yes_option(function: Function) -> Function:
 
 def find_study(name: str | None, folder: str | None) -> StudyPaths:
     start = os.path.dirname(os.path.abspath(name)) if name is not None and os.path.isfile(name) else os.getcwd()
-    return locate_study(name, study_roots(folder, start, os.environ.get("SCRATCH")))
+    paths = locate_study(name, study_roots(folder, start, os.environ.get("SCRATCH")))
+    close_umask(is_shared(paths.folder))
+    return paths
 
 
 def confirm(question: str, yes: bool) -> None:

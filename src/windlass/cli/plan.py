@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from windlass.bundle.code import find_left_out, render_left_out
 from windlass.check.options import find_option_problems
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import read_request, warn
@@ -38,10 +39,13 @@ def command(ctx: click.Context, /, check: bool, as_json: bool, **options: Any) -
     problems = find_option_problems(study) if check else []
     if problems:
         raise InputError(problems)
+    left_out = find_left_out(plan)
     first = [trial for trial, _ in zip(iterate_trials(study), range(3), strict=False)]
     if as_json:
-        print(json.dumps(plan_to_json(plan, first), indent=2, ensure_ascii=False))
+        print(json.dumps({**plan_to_json(plan, first), "left_out": left_out}, indent=2, ensure_ascii=False))
     else:
         print(render_plan_text(plan, first))
+        if left_out:
+            print(f"left out   {render_left_out(left_out)}")
         if plan.terms is not None:
             print("\n" + example_script(plan.terms, StudyPaths(plan.folder)), end="")

@@ -23,6 +23,7 @@ from windlass.errors import input_error
 from windlass.model import Metric
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
+from windlass.trust import as_given
 from windlass.view.results import FORMATS, render_card, write_results
 from windlass.view.story import render_failure
 from windlass.view.table import terminal_width, wants_color
@@ -155,10 +156,11 @@ def _needed(metric: Metric | None) -> Metric:
 
 def _write(rows: Iterable[Row], kind: str, output: str | None) -> None:
     if output is not None:
-        if kind == "parquet":
-            write_results(rows, kind, sys.stdout, path=output)
-            return
-        with open(output, "w", encoding="utf-8", newline="") as file:
-            write_results(rows, kind, file)
+        with as_given():  # a file of the user's, not of the study's
+            if kind == "parquet":
+                write_results(rows, kind, sys.stdout, path=output)
+                return
+            with open(output, "w", encoding="utf-8", newline="") as file:
+                write_results(rows, kind, file)
         return
     write_results(rows, kind, sys.stdout, width=terminal_width(sys.stdout), color=wants_color(sys.stdout))

@@ -14,6 +14,7 @@ from windlass.collect.locate import study_roots
 from windlass.collect.look import look
 from windlass.errors import InputError, input_error
 from windlass.paths import StudyPaths
+from windlass.secrets import mask
 from windlass.view.status import render_status, view_to_json
 
 Job = tuple[int, int | None]  # number, task
@@ -30,7 +31,8 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
     """
     paths, job = find_study_or_job(study, folder)
     view = look(paths)
-    print(json.dumps(view_to_json(view), indent=2) if as_json else name_study(render_status(view, job), paths))
+    shown = json.dumps(view_to_json(view), indent=2) if as_json else name_study(render_status(view, job), paths)
+    print(mask(shown, os.environ))
 
 
 def find_study_or_job(name: str | None, folder: str | None) -> tuple[StudyPaths, Job | None]:

@@ -179,7 +179,8 @@ def _add_again(writer: KeptWriter, file: KeptFile, taken: str) -> None:
         os.rmdir(taken)
     else:
         with open(taken, "rb") as source:
-            writer.add(file.trial, file.path, source.read(), status, file.time, file.is_sparse)
+            former = os.stat(file.place)  # The archive that it comes from may be closed because of the file's folder.
+            writer.add(file.trial, file.path, source.read(), status, file.time, file.is_sparse, [former])
 
 
 def _drop_plain(paths: StudyPaths, staying: set[str]) -> None:

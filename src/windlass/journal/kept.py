@@ -16,7 +16,9 @@ import json
 import os
 import stat
 import tarfile
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from windlass.openness import ANYBODY, limit_readers, private_opener, readers_of_all
 
 LEFT_BEHIND = "left-behind"  # stands in for a trial's id: files that nobody can tell the trial of
 _PERMISSIONS = 0o777  # Files of others may come out of an archive: no set-user-id or set-group-id bit does.
@@ -65,7 +67,7 @@ class KeptFile:
                 os.symlink(self.target, partial)
                 os.replace(partial, target)
                 return
-            with open(self.place, "rb") as source, open(partial, "wb") as file:
+            with open(self.place, "rb") as source, open(partial, "wb", opener=private_opener) as file:
                 copied = self._copy_to(source.fileno(), file.fileno())
             if copied != self.size:
                 raise OSError(5, "it is cut short", self.place)
@@ -102,9 +104,21 @@ class KeptWriter:
         self._end = 0
 
     def add(
-        self, trial: str, path: str, data: bytes, status: os.stat_result, when: float, is_sparse: bool = False
+        self,
+        trial: str,
+        path: str,
+        data: bytes,
+        status: os.stat_result,
+        when: float,
+        is_sparse: bool = False,
+        above: Sequence[os.stat_result] = (),
     ) -> None:
-        """Keep a small file. Raises OSError, with nothing left of it, where there is no room."""
+        """Keep a small file. Raises OSError, with nothing left of it, where there is no room.
+
+        From now on the archive can be read only by those who may read this file; `above` are the folders it was in.
+        """
+        self._open(archive=True)
+        limit_readers(self._tar, readers_of_all([status, *above], os.fstat(self._tar).st_gid))
         self._append(tarfile.TarInfo(f"{trial}/{path}"), trial, path, data, status, when, {"s": 1} if is_sparse else {})
 
     def add_link(self, trial: str, path: str, target: str, status: os.stat_result, when: float) -> None:
@@ -177,19 +191,24 @@ class KeptWriter:
             self._tar = self._index = -1
 
 
-def copy_large(source: str, target: str) -> os.stat_result:
-    """Copy a file under its own name: it appears when it is whole and on the disk. Raises OSError."""
+def copy_large(source: str, target: str, above: Sequence[os.stat_result] = ()) -> os.stat_result:
+    """Copy a file under its own name: it appears when it is whole and on the disk. Raises OSError.
+
+    Only those can read the copy who may read the file; `above` are the folders it was in.
+    """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     partial = f"{target}{_PART}{os.uname().nodename}-{os.getpid()}"
     try:
-        with open(source, "rb") as reading, open(partial, "wb") as writing:
+        with open(source, "rb") as reading, open(partial, "wb", opener=private_opener) as writing:
             before = os.fstat(reading.fileno())
             copied = _copy_with_holes(reading.fileno(), writing.fileno())
             os.fsync(writing.fileno())
-            written = os.fstat(writing.fileno()).st_size
+            made = os.fstat(writing.fileno())
+            written = made.st_size
         if not copied == written == os.stat(source).st_size:
             raise OSError(5, "it changed while it was copied", source)
-        os.chmod(partial, before.st_mode & _PERMISSIONS)
+        closed = ANYBODY & ~readers_of_all([before, *above], made.st_gid)
+        os.chmod(partial, before.st_mode & _PERMISSIONS & ~closed)
         os.utime(partial, ns=(before.st_atime_ns, before.st_mtime_ns))
         os.replace(partial, target)
         return os.stat(target)

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from windlass.trust import given_umask
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -32,7 +34,14 @@ def ask(
     """Run a command, `text` on its standard input, and keep what it says on its two streams apart."""
     try:
         done = subprocess.run(
-            list(words), input=text.encode(), capture_output=True, timeout=timeout_s, env=env, cwd=cwd, check=False
+            list(words),
+            input=text.encode(),
+            capture_output=True,
+            timeout=timeout_s,
+            env=env,
+            cwd=cwd,
+            check=False,
+            umask=given_umask(),  # jobs inherit that of sbatch
         )
     except subprocess.TimeoutExpired:
         return Answer(None, errors=f"{words[0]} did not answer within {timeout_s:g} s", timed_out=True)
@@ -66,6 +75,7 @@ def start_detached(words: Sequence[str], pass_descriptors: Sequence[int], errors
         stdout=subprocess.DEVNULL,
         stderr=errors,
         start_new_session=True,
+        umask=given_umask(),
         pass_fds=tuple(pass_descriptors),
     )
 

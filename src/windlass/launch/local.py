@@ -11,6 +11,7 @@ import tempfile
 
 from windlass.launch._shell import start_detached
 from windlass.paths import StudyPaths
+from windlass.verified import agent_command, read_digest
 
 
 class LocalAgents:
@@ -19,8 +20,9 @@ class LocalAgents:
     def __init__(self, folder: str, slots: int) -> None:
         self._socket, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        words = [sys.executable, "-I", StudyPaths(folder).agent, folder]
-        words += ["--slots", str(slots), "--launcher-fd", str(theirs.fileno()), "--linger"]
+        paths = StudyPaths(folder)
+        arguments = [folder, "--slots", str(slots), "--launcher-fd", str(theirs.fileno()), "--linger"]
+        words = agent_command(sys.executable, paths.agent, read_digest(paths), arguments)
         try:
             self._process = start_detached(words, [theirs.fileno()], self._errors.fileno())
         finally:

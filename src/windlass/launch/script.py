@@ -10,6 +10,7 @@ from typing import Any
 from windlass.errors import InputError, Problem
 from windlass.model import Request
 from windlass.slurm.options import SAME, option_name, render_time, render_value
+from windlass.verified import agent_command
 
 
 def render_script(
@@ -20,6 +21,7 @@ def render_script(
     comment: str,
     python: str,
     agent: str,
+    digest: str,
     folder: str,
     submission: str,
     chdir: str,
@@ -27,7 +29,8 @@ def render_script(
     """The script for one array of `agents` tasks.
 
     `output` is a pattern of Slurm's: whoever makes it doubles each % of a folder's name (slurm.options.render_pattern).
-    Raises InputError where a value cannot be said to sbatch.
+    `digest` is the SHA-256 of the agent, which the job compares with what it finds. Raises InputError where a value
+    cannot be said to sbatch.
     """
     own: dict[str, Any] = {
         **identity_options(request),
@@ -52,8 +55,8 @@ def render_script(
             problems.append(Problem(f"--{name}={_text(value)!r}: {error}", "leave the line break out"))
     if problems:
         raise InputError(problems)
-    words = [python, "-I", agent, folder, "--job", submission]
-    lines += ["", "# One agent: it takes trials until none is left."]
+    words = agent_command(python, agent, digest, [folder, "--job", submission])
+    lines += ["", "# One agent: it takes trials until none is left. It is compared with its checksum first."]
     if request.notice_s:
         lines.append("trap '' USR1  # until the agent listens")
     lines += [f"exec {shlex.join(words)}", ""]

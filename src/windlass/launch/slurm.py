@@ -14,7 +14,9 @@ from windlass.model import Request
 from windlass.paths import StudyPaths
 from windlass.slurm.ask import plain_environment
 from windlass.slurm.options import render_pattern
+from windlass.verified import read_digest
 
+NO_DIGEST = "SHA256"  # in a script that is only shown, or tried: the agent is not written yet
 SUBMISSION_VARIABLE = "WINDLASS_SUBMISSION"  # in the environment of an sbatch of ours
 # After these it is not known whether the controller has taken the job.
 _UNSURE = ("Socket timed out", "Zero Bytes were transmitted", "Unexpected message received", "Communication connection")
@@ -41,6 +43,7 @@ def script_of(request: Request, paths: StudyPaths, agents: int, comment: str, su
         comment=comment,
         python=sys.executable,
         agent=paths.agent,
+        digest=read_digest(paths) or NO_DIGEST,
         folder=paths.folder,
         submission=submission,
         chdir=chdir,

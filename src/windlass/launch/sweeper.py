@@ -12,6 +12,7 @@ from windlass.launch._shell import ask
 from windlass.launch.slurm import sentence_of
 from windlass.slurm.ask import plain_environment
 from windlass.slurm.options import render_pattern, render_value
+from windlass.verified import agent_command
 
 _PATIENCE_S = 60.0
 
@@ -24,6 +25,7 @@ class SweepJob:
     partition: str | None
     account: str | None
     program: str  # agent.pyz
+    digest: str  # its SHA-256
     roots: tuple[str, ...]  # as the site says them: the node fills in $USER
     queue_file: str
     report: str  # where its words go
@@ -45,7 +47,8 @@ def render_sweep(job: SweepJob) -> str:
     }
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH --{name}={render_value(value)}" for name, value in options.items() if value]
-    words = [sys.executable, "-I", job.program, "--sweep", *job.roots, "--queue", job.queue_file]
+    arguments = ["--sweep", *job.roots, "--queue", job.queue_file]
+    words = agent_command(sys.executable, job.program, job.digest, arguments)
     return "\n".join([*lines, "", f"exec {shlex.join(words)}", ""])
 
 

@@ -21,6 +21,10 @@ _WORDS = {
     "env": ("", "env"),
     "outputs": ("", "outputs"),
     "command": ("", "command"),
+    "parameters": ("", "parameters"),
+    "environment": ("", "environment"),
+    "setup": ("environment", "setup"),
+    "checkpoint": ("", "checkpoint"),
 }
 
 

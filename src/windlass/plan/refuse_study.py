@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from windlass.errors import Problem
-from windlass.model import Plan, Request
+from windlass.model import Plan
 from windlass.plan.place import make_problem
 from windlass.plan.shared_outputs import find_output_problems, find_output_warnings
+from windlass.search import iterate_trials
 from windlass.secrets import find_secrets
 from windlass.site.cluster import Cluster
 from windlass.site.here import MEMORY_FILE_SYSTEMS, Folder, Here, is_below
@@ -42,7 +43,7 @@ def find_command_placeholders(plan: Plan) -> Iterator[Problem]:
 def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Problem]:
     yield from find_command_placeholders(plan)
     yield from find_request_placeholders(plan)
-    yield from _secrets(plan, plan.request, here)
+    yield from find_secret_problems(plan, here.secrets)
     yield from find_output_problems(plan)
     yield from _scratch(plan, cluster, here)
     for folder in here.folders:
@@ -100,21 +101,48 @@ def _placeholders(plan: Plan, values: Iterable[tuple[str, str, bool]]) -> Iterat
             yield make_problem(plan, key, f"{key}: {found} is a placeholder that nobody replaced", "", "fill it in")
 
 
-def _secrets(plan: Plan, request: Request | None, here: Here) -> Iterator[Problem]:
-    places = {
-        "command": command_words(plan),
-        "env": [f"{name}={value}" for name, value in plan.study.env.items()],
-        "options": [f"--{name}={value}" for name, value in (request.options if request else {}).items()],
-    }
-    for key, words in places.items():
-        for found in find_secrets(words, here.secrets):
-            yield make_problem(
-                plan,
-                key,
-                f"{key}: holds {found}, which others can read in the queue and in the study's folder",
-                "",
-                "take it out and export it in your shell; jobs inherit it",
-            )
+def find_secret_problems(plan: Plan, secrets: Mapping[str, str]) -> Iterator[Problem]:
+    """A problem for each secret that would be written to the study's folder. `secrets` are variables of this shell."""
+    inherit = "jobs" if plan.request is not None else "trials"
+    where = "in the queue and in the study's folder" if plan.request is not None else "in the study's folder"
+    seen = set()
+    for key, words in _written_down(plan):
+        for found in find_secrets(words, secrets):
+            if found not in seen:
+                seen.add(found)
+                yield make_problem(
+                    plan,
+                    key,
+                    f"{key}: holds {found}, which others can read {where}",
+                    "",
+                    f"take it out and export it in your shell; {inherit} inherit it",
+                )
+
+
+def _written_down(plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """(key of the study, texts that stand there) of all that goes to the study's folder as it is."""
+    study, request = plan.study, plan.request
+    # A value is judged by the name of its parameter, too.
+    yield "parameters", [f"--{name}={value}" for name, value in _named_values(plan)]
+    first = next(iterate_trials(study), None)
+    filled = [word for _, words in first.stages for word in words] if first is not None else []
+    yield "command", [*command_words(plan), *filled]
+    yield "env", [f"{name}={value}" for name, value in study.env.items()]
+    if study.environment is not None:
+        yield "setup", list(study.environment.setup)
+        yield "environment", [study.environment.value, *study.environment.modules]
+    if study.checkpoint is not None:
+        yield "checkpoint", [*study.checkpoint.resume, *study.checkpoint.write, *study.checkpoint.validate]
+    yield "outputs", list(study.outputs)
+    yield "options", [f"--{name}={value}" for name, value in (request.options if request else {}).items()]
+
+
+def _named_values(plan: Plan) -> Iterator[tuple[str, str]]:
+    space = plan.study.space
+    for parameter in space.parameters:
+        yield from ((parameter.name, value) for value in parameter.values if isinstance(value, str))
+    for row in space.rows:
+        yield from ((name, value) for name, value in row.items() if isinstance(value, str))
 
 
 def _refused(folder: Folder, here: Here) -> str:

@@ -169,10 +169,11 @@ def _listed(folder: str) -> List[str]:
 def _read(cache: str) -> _Kept:
     try:
         with open(cache, encoding="utf-8") as file:
+            owner = os.fstat(file.fileno()).st_uid
             said = json.load(file)
         if said["v"] != _VERSION:
             return _Kept()
-        if said["user"] != os.getuid():
+        if said["user"] != os.getuid() or owner not in (os.geteuid(), 0):
             return _Kept(int(said["number"]))
         good = said["good"]
         return _Kept(

@@ -217,6 +217,7 @@ def _said(keys: StudyKeys, place: Place, problems: Problems) -> dict[str, Any]:
         "output_limit_bytes": keys.output_limit,
         "small_files": keys.small_files,
         "folder": _folder(keys.folder, place, problems),
+        "share": keys.share,
         "needs": _needs(keys),
         "code": keys.code,
         "keep": keys.keep,

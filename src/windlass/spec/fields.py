@@ -108,6 +108,10 @@ def check_code(value: Any) -> str:
     return one_of(value, ("frozen", "live"))
 
 
+def check_share(value: Any) -> str:
+    return one_of(value, ("group", "nobody"))
+
+
 def check_keep(value: Any) -> str:
     return one_of(value, ("all", "best", "none"))
 

@@ -27,6 +27,7 @@ from windlass.spec.fields import (
     check_repeat,
     check_retries,
     check_seeds,
+    check_share,
     check_size,
     check_small_files,
     check_stages,
@@ -269,6 +270,14 @@ class StudyKeys(Keys):
         "number of files, or `allow` for any number",
         "small_files: 5000",
         "1000",
+    )
+    share: Annotated[str | None, BeforeValidator(check_share)] = key(
+        "Who else may work in the study's folder. Nobody: others can read what the umask allows, and write nothing. "
+        "With `group`, all members of the folder's group may add trials, run, retry and cancel them: they can have "
+        "commands executed with each other's rights.",
+        "`group` or `nobody`",
+        "share: group",
+        "nobody",
     )
     environment: EnvironmentKeys | None = key(
         "What is activated before anything is started.", "mapping", "environment: {venv: .venv, modules: [cuda]}"
