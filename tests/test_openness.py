@@ -6,24 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import Project
 from windlass.bundle.folder import close_like
 from windlass.bundle.pack import pack_folder
+from windlass.bundle.tree import PACKED
 from windlass.journal.kept import KeptWriter, copy_large
 from windlass.openness import ANYBODY, GROUP, readers, statuses_above
 
 OTHER_GROUP = 65534
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder that everybody can reach, as pytest's own cannot be."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        if folder.stat().st_uid == os.getuid():
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return tmp_path
 
 
 def mode(path: Path | str) -> int:
@@ -49,16 +39,16 @@ def test_who_may_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
 
 
-def test_an_archive_of_data_is_as_closed_as_its_most_closed_file(place: Path) -> None:
-    data = place / "data"
+def test_an_archive_of_data_is_as_closed_as_its_most_closed_file(tmp_path: Path) -> None:
+    data, spare = tmp_path / "home" / "data", tmp_path / "scratch"
     (data / "inner").mkdir(parents=True)
     (data / "inner" / "table").write_text("x")
     (data / "secret").write_text("y")
     data.chmod(0o755)
-    os.chown(data, -1, os.getgid())
+    spare.mkdir()
 
     def pack() -> str:
-        return pack_folder(str(data), "none", str(place), lambda _: None).archive
+        return pack_folder(str(data), "none", str(spare), lambda _: None).archive
 
     before = os.umask(0o022)
     try:
@@ -70,25 +60,28 @@ def test_an_archive_of_data_is_as_closed_as_its_most_closed_file(place: Path) ->
         (data / "inner").chmod(0o700)
         assert mode(pack()) == 0o600
         (data / "inner").chmod(0o755)
-        place.chmod(0o700)
-        assert pack() == archive and mode(archive) == 0o600, "one of an earlier version is closed too"
+        data.parent.chmod(0o700)
+        assert pack() == archive and mode(archive) == 0o644, "beside the folder, behind the same door"
+        os.rename(data.parent / PACKED, spare / PACKED)
+        (moved,) = (spare / PACKED).glob(os.path.basename(archive))
+        assert pack() == str(moved) and mode(moved) == 0o600, "one of an earlier version is closed too"
     finally:
         os.umask(before)
 
 
-def test_kept_outputs_are_as_closed_as_the_files(place: Path) -> None:
-    (place / "open").write_text("x")
-    (place / "closed").write_text("y")
-    (place / "closed").chmod(0o600)
-    folder = place / "outputs"
+def test_kept_outputs_are_as_closed_as_the_files(tmp_path: Path) -> None:
+    (tmp_path / "open").write_text("x")
+    (tmp_path / "closed").write_text("y")
+    (tmp_path / "closed").chmod(0o600)
+    folder = tmp_path / "outputs"
     writer = KeptWriter(str(folder), "a")
-    writer.add("ta", "open", b"x", (place / "open").stat(), 1.0)
+    writer.add("ta", "open", b"x", (tmp_path / "open").stat(), 1.0)
     assert mode(folder / "a.tar") == 0o644
-    writer.add("ta", "closed", b"y", (place / "closed").stat(), 1.0)
+    writer.add("ta", "closed", b"y", (tmp_path / "closed").stat(), 1.0)
     writer.close()
     assert mode(folder / "a.tar") == 0o600
 
-    inner = place / "inner"
+    inner = tmp_path / "inner"
     inner.mkdir(mode=0o700)
     (inner / "large").write_text("z")
     copy_large(str(inner / "large"), str(folder / "ta" / "large"), statuses_above(str(inner / "large"), 1))

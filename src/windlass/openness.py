@@ -32,7 +32,7 @@ def readers_of_all(statuses: Iterable[os.stat_result], group: int) -> int:
     return bits
 
 
-def statuses_above(path: str, levels: int = 1000) -> List[os.stat_result]:
+def statuses_above(path: str, levels: int) -> List[os.stat_result]:
     """Of the folders that a path is in, the innermost first and at most `levels`: who may enter them decides, too.
 
     A folder that can be entered appears as one that can be listed: that is not needed to read a file in it.

@@ -26,7 +26,7 @@ from windlass.errors import input_error
 from windlass.journal.code import render_code
 from windlass.launch._shell import ask, stream
 from windlass.model import Plan
-from windlass.openness import GROUP, private_opener, readers_of_all, statuses_above
+from windlass.openness import GROUP, private_opener, readers_of_all
 from windlass.paths import StudyPaths
 from windlass.trust import is_shared
 
@@ -158,7 +158,7 @@ def _open_to_group(project: str, files: Iterable[CodeFile], path: str, folder: s
     if not is_shared(folder):
         return
     held = [os.lstat(os.path.join(project, file.name)) for file in files if stat.S_ISREG(file.mode)]
-    bits = readers_of_all([*held, *statuses_above(os.path.join(project, ""))], os.stat(path).st_gid)
+    bits = readers_of_all([*held, os.stat(project)], os.stat(path).st_gid)
     os.chmod(path, 0o600 | (bits & GROUP))
 
 

@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import IO, Any, cast
 
 from windlass.agent.store import render_contents
@@ -66,7 +67,7 @@ def scan_folder(path: str) -> Scan:
     digest = hashlib.sha256(os.fsencode(f"{os.path.basename(path)}\0{os.stat(path).st_mode:o}\0"))
     files = size = disk_bytes = 0
     links = []
-    closed = [os.stat(path), *statuses_above(path)]
+    closed = [os.stat(path)]
     for name, status in _walk(path, ""):
         mode = status.st_mode
         is_file = stat.S_ISREG(mode)
@@ -110,7 +111,7 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
     places = packed_places(path, spare)
     for found in _candidates(path, scan, how, places):
         if _is_whole(found, say):
-            _close(found.archive, scan)
+            _close(found.archive, path, scan)
             return found
     place = next(filter(_can_write, places), "")
     if not place:
@@ -275,7 +276,7 @@ def _pack(path: str, scan: Scan, how: str, place: str) -> Packed:
             writer.finish()
             os.fsync(file.fileno())
         os.chmod(partial, 0o644 & ~given_umask())
-        _close(partial, scan)
+        _close(partial, path, scan)
     except OSError as error:
         _forget(partial)
         raise input_error(f"{path} cannot be packed: {error.strerror or error}", f"look at {place}") from error
@@ -295,10 +296,13 @@ def _pack(path: str, scan: Scan, how: str, place: str) -> Packed:
     )
 
 
-def _close(archive: str, scan: Scan) -> None:
+def _close(archive: str, path: str, scan: Scan) -> None:
     """Whoever may not read one of the files in an archive may not read the archive. One of another user stays as is."""
     status = os.stat(archive)
-    closed = ANYBODY & ~readers_of_all(scan.statuses, status.st_gid)
+    # Whoever reaches the archive has passed the folders that both are in.
+    inside = os.path.relpath(os.path.dirname(path), os.path.commonpath([archive, path]))
+    above = statuses_above(path, len(PurePath(inside).parts))
+    closed = ANYBODY & ~readers_of_all([*scan.statuses, *above], status.st_gid)
     if status.st_mode & closed and status.st_uid == os.geteuid():
         os.chmod(archive, stat.S_IMODE(status.st_mode) & ~closed)
 
