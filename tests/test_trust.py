@@ -64,9 +64,9 @@ def test_nobody_else_can_write_to_what_a_run_makes(project: Project) -> None:
     project.write("study.yaml", f"command: {sys.executable} t.py\noutputs: [made.txt]\ncheckpoint: {{}}\n")
     before = os.umask(0)
     try:
-        project.run("run", "--on", "local")
+        project.run("run", "--on", "local", fresh=True)
         assert "umask 0" in project.run("logs", "0").stdout
-        project.run("results", "-o", "table.csv")
+        project.run("results", "-o", "table.csv", fresh=True)
     finally:
         os.umask(before)
     assert open_to_others(project.folder / ".windlass") == []

@@ -99,6 +99,8 @@ def prepare_folder(
     try:
         make_folders(paths, plan.settings["share"].value == "group")
         close_like(paths.folder, plan.study.source)
+        if plan.study.config is not None:
+            close_like(paths.folder, os.path.join(plan.study.workdir, plan.study.config.path))
         _ignore_for_git(plan)
         register_file = RegisterFile(paths.claims, who)
         with Turn(register_file, paths.folder):
