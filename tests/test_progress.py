@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.view.escapes import show
 from windlass.view.progress import (
     Progress,
     RateMeter,
@@ -43,7 +44,7 @@ HUGE = Progress(
     eta_s=1e12,
     best=("validation/名前", -1.5e300),
 )
-ESCAPES = re.compile(r"\x1b\[\d+m")
+ESCAPES = re.compile(r"\x1b<\w+>\d+m")
 
 
 def cells(line: str) -> int:
@@ -113,7 +114,7 @@ def test_color_changes_nothing_but_the_color() -> None:
     for width in range(20, 201):
         colored = render_line(MIDWAY, width, color=True)
         assert ESCAPES.sub("", colored) == render_line(MIDWAY, width, color=False)
-    assert "\x1b[31m2 failed\x1b[0m" in render_line(MIDWAY, 200, color=True)
+    assert "\x1b[31m2 failed\x1b[0m" in show(render_line(MIDWAY, 200, color=True))
 
 
 def test_ascii_fallback() -> None:

@@ -30,6 +30,7 @@ from windlass.model import Metric
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import append_trials
+from windlass.view.escapes import show
 from windlass.view.results import write_results
 from windlass.view.table import display_width, render_table, truncate, wants_color
 
@@ -355,7 +356,7 @@ def test_a_cell_cannot_move_the_cursor() -> None:
 
 def test_colour_only_where_it_is_welcome() -> None:
     assert "\x1b" not in render_table(ROWS)
-    assert "\x1b[1m" in render_table(ROWS, color=True)
+    assert "\x1b[1m" in show(render_table(ROWS, color=True))
     assert not wants_color(io.StringIO(), {})
     main, other = os.openpty()
     with os.fdopen(main, "w"), os.fdopen(other, "w") as terminal:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from windlass import __version__
+from windlass.cli.terminal import safe_streams
 from windlass.errors import InputError, WindlassError
 
 # Verb → what it does. The module of the same name is imported only when the verb is used.
@@ -76,6 +77,7 @@ def windlass() -> None:
     """
 
 
+@safe_streams()
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Errors of ours are shown without a traceback."""
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
 from windlass.bundle.changes import Change, find_changes
 from windlass.cli.options import find_study, folder_option, json_option
+from windlass.cli.terminal import data_stream
 from windlass.errors import input_error
 
 
@@ -34,7 +36,7 @@ def command(study: str | None, patch: bool, folder: str | None, as_json: bool) -
         rows = [{"name": change.name, "change": change.kind} for change in changes]
         print(json.dumps({"study": paths.folder, "commit": plan["code"]["commit"], "changes": rows}, indent=2))
     elif patch:
-        print("".join(change.render_patch() for change in changes), end="")
+        print("".join(change.render_patch() for change in changes), end="", file=data_stream(sys.stdout))
     else:
         _show(changes)
 

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ import click
 from windlass.claims.register import RegisterFile
 from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
+from windlass.cli.terminal import ProgramOutput
 from windlass.collect.attempts import read_attempts, read_retries
 from windlass.collect.index import StudyIndex, read_record
 from windlass.collect.joblog import write_joblog
@@ -29,6 +31,7 @@ from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.view.story import render_verdict
 
+Outputs = dict[int, ProgramOutput]
 Attempt = tuple[str, int]  # an agent, and the number that it gave an attempt
 _FOLLOW_S = 0.3
 _NOT_WELL = (State.FAILED, State.INTERRUPTED)
@@ -59,6 +62,9 @@ def command(
 
     Of a trial with several attempts (another session, an interruption, a failure that was tried again) all are shown,
     in their order; a line on stderr says where each begins.
+
+    On a terminal a program's colours and progress bars pass. Sequences that do more (move the cursor to other lines,
+    set the title, write to the clipboard) are shown as text; a pipe or a file gets every byte as it was printed.
 
     A job's number, as 123_4, shows what the scheduler kept of that job's own output.
     """
@@ -109,13 +115,20 @@ def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None, e
     shown = _Shown(paths, number)
     if lines is not None:
         _write(last_lines(shown.pieces(attempts), lines))
-    else:
-        _print_pieces(shown.pieces(attempts))
-    while follow:
+    with _open_outputs() as outputs:
+        if lines is None:
+            _print_pieces(shown.pieces(attempts), outputs)
+        if follow:
+            _follow(paths, number, attempts, shown, outputs)
+
+
+def _follow(paths: StudyPaths, number: int, attempts: list[Attempt], shown: _Shown, outputs: Outputs) -> None:
+    """Print what a trial prints until it ends, whichever agent executes it."""
+    while True:
         record_now = read_record(paths, number)
         if record_now is not None and record_now.agent and record_now.state is not State.WAITING:
             attempts = list(dict.fromkeys([*attempts, (record_now.agent, record_now.attempt)]))
-        _print_pieces(shown.pieces(attempts))
+        _print_pieces(shown.pieces(attempts), outputs)
         if record_now is None or not _goes_on(record_now):
             return
         time.sleep(_FOLLOW_S)
@@ -237,14 +250,24 @@ def _end_of(text: bytes, lines: int) -> bytes:
     return b"".join(text.splitlines(keepends=True)[-lines:]) if lines else b""
 
 
-def _print_pieces(pieces: Iterator[Piece]) -> None:
+def _print_pieces(pieces: Iterator[Piece], outputs: Outputs) -> None:
     """Each stream to where it belongs, so that `2>/dev/null` does what one expects."""
     for piece in pieces:
-        stream = sys.stdout if piece.stream == 1 else sys.stderr
-        stream.buffer.write(piece.data)
-        stream.buffer.flush()
+        outputs[min(piece.stream, 2)].write(piece.data)
+
+
+@contextmanager
+def _open_outputs() -> Iterator[Outputs]:
+    """Standard output and standard error for what a trial printed on its own, by their numbers."""
+    outputs = {1: ProgramOutput(sys.stdout), 2: ProgramOutput(sys.stderr)}
+    try:
+        yield outputs
+    finally:
+        for output in outputs.values():
+            output.close()
 
 
 def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data if not data or data.endswith(b"\n") else data + b"\n")
-    sys.stdout.buffer.flush()
+    output = ProgramOutput(sys.stdout)
+    output.write(data if not data or data.endswith(b"\n") else data + b"\n")
+    output.close()

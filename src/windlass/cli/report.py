@@ -19,6 +19,7 @@ from windlass.journal.code import render_code
 from windlass.model import Plan
 from windlass.paths import StudyPaths
 from windlass.states import State
+from windlass.view.escapes import REDRAW
 from windlass.view.progress import Progress, RateMeter, render_line, render_plain
 
 _LIVE_S = 0.1
@@ -102,7 +103,8 @@ class StreamReporter:
         if self._live:
             self._next = now + _LIVE_S
             width = shutil.get_terminal_size().columns
-            print(f"\r\x1b[K{render_line(progress, width - 1, self._color)}", end="", file=sys.stderr, flush=True)
+            line = render_line(progress, width - 1, self._color)
+            print(f"{REDRAW}{line}", end="", file=sys.stderr, flush=True)
             self._line_open = True
             return
         self._next = now + self._gap_s

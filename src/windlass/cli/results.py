@@ -11,6 +11,7 @@ from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
 from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option
+from windlass.cli.terminal import data_stream
 from windlass.collect.choose import choose_trials, parse_states, parse_where
 from windlass.collect.facts import PlannedFacts, read_facts
 from windlass.collect.groups import group_rows
@@ -162,5 +163,8 @@ def _write(rows: Iterable[Row], kind: str, output: str | None) -> None:
                 return
             with open(output, "w", encoding="utf-8", newline="") as file:
                 write_results(rows, kind, file)
+        return
+    if kind == "csv":
+        write_results(rows, kind, data_stream(sys.stdout))
         return
     write_results(rows, kind, sys.stdout, width=terminal_width(sys.stdout), color=wants_color(sys.stdout))

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-_GREEN, _RED, _DIM, _RESET = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+from windlass.view.escapes import DIM, GREEN, RED, RESET
+
 _BAR_CELLS = 24  # a longer bar says no more
 _SMALLEST_BAR_CELLS = 6
 _SETTLE_S = 0.5
@@ -138,7 +139,7 @@ def _parts(progress: Progress) -> list[_Part]:
     """All there is to say, in reading order."""
     parts = [_Part(0, f"{progress.ended:,}/{progress.total:,}")]
     if progress.failed:
-        parts.append(_Part(1, f"{progress.failed:,} failed", _RED))
+        parts.append(_Part(1, f"{progress.failed:,} failed", RED))
     if progress.running:
         parts.append(_Part(4, f"{progress.running:,} running"))
     if progress.interrupted:
@@ -148,10 +149,10 @@ def _parts(progress: Progress) -> list[_Part]:
     if progress.rate_per_s is not None:
         parts.append(_Part(3, render_rate(progress.rate_per_s)))
     if progress.ended >= progress.total:
-        parts.append(_Part(2, f"took {render_duration(progress.elapsed_s)}", _DIM))
+        parts.append(_Part(2, f"took {render_duration(progress.elapsed_s)}", DIM))
     else:
         parts.append(_Part(2, f"{render_duration(progress.eta_s)} left"))
-        parts.append(_Part(8, f"after {render_duration(progress.elapsed_s)}", _DIM))
+        parts.append(_Part(8, f"after {render_duration(progress.elapsed_s)}", DIM))
     if progress.best is not None:
         name, value = progress.best
         parts.append(_Part(7, f"best {name} {value:.4g}"))
@@ -174,8 +175,8 @@ def _bar(progress: Progress, cells: int, color: bool, ascii_only: bool) -> str:
     """Full only when everything has ended, and never empty once something has."""
     full_sign, rest_sign = ("#", "-") if ascii_only else ("━", "─")
     full = max(int(cells * _share(progress)), 1 if progress.ended else 0)
-    end_color = (_RED if progress.failed else _GREEN) if color else ""
-    return _painted(full_sign * full, end_color) + _painted(rest_sign * (cells - full), _DIM if color else "")
+    end_color = (RED if progress.failed else GREEN) if color else ""
+    return _painted(full_sign * full, end_color) + _painted(rest_sign * (cells - full), DIM if color else "")
 
 
 def _share(progress: Progress) -> float:
@@ -186,7 +187,7 @@ def _share(progress: Progress) -> float:
 
 
 def _painted(text: str, color: str) -> str:
-    return f"{color}{text}{_RESET}" if color and text else text
+    return f"{color}{text}{RESET}" if color and text else text
 
 
 def _shown(text: str, ascii_only: bool) -> str:

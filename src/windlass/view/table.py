@@ -10,9 +10,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
+from windlass.view.escapes import BOLD, RESET, escape_line
+
 _GAP = "  "
 _NARROWEST = 6
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def display_width(text: str) -> int:
@@ -50,13 +51,7 @@ def render_cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    if text.isprintable():
-        return text
-    return "".join(c if _harmless(c) else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def _harmless(character: str) -> bool:
-    return character.isprintable() or unicodedata.category(character) == "Cf"
+    return escape_line(text)
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -100,7 +95,7 @@ def render_table(
     if width is not None:
         lines = [truncate(line, width) for line in lines]
     if color:
-        lines[0] = f"{_BOLD}{lines[0]}{_PLAIN}"
+        lines[0] = f"{BOLD}{lines[0]}{RESET}"
     return "\n".join(lines) + "\n"
 
 
