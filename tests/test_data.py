@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from windlass.model import Data, Plan, Space, Stage, Study
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
 from windlass.site.cluster import Cluster
+from windlass.spec.words import mentions_variable
 
 
 def make_set(folder: Path, files: int = 20, text: str = "some words ") -> Path:
@@ -473,6 +475,25 @@ def test_many_small_files_are_refused(tmp_path: Path) -> None:
     subprocess.run(["git", "add", "."], cwd=project, check=True)
     assert find_small_files(plan_words(project, *words)) == [], "it travels with the code"
     assert len(find_small_files(plan_words(project, str(project / "sets/many")))) == 1
+
+
+def test_variables_in_names_of_folders_are_read_as_trials_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a shell they reach the program as they stand, which is what `plan` warns of."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("a", "b", "c"):
+        (tmp_path / "home data").mkdir(exist_ok=True)
+        (tmp_path / "home data" / name).touch()
+    words = ("python", "train.py", "--data=$HOME/home data", "~/home data")
+    assert find_small_files(plan_words(tmp_path, *words, small_files=2)) == []
+    assert mentions_variable(words) == "$HOME" and mentions_variable(["train", "~/x"]) == "~/x"
+    shell = ("sh", "-c", "python train.py --data='~/x' \"$HOME/home data\"")
+    assert mentions_variable(shell) is None
+    assert len(find_small_files(plan_words(tmp_path, *shell, small_files=2))) == 1
+    text = Stage("main", ("train.py ~/home\\ data",), shell=True)
+    plan = plan_words(tmp_path, "true", small_files=2)
+    assert len(find_small_files(replace(plan, study=replace(plan.study, stages=(text,))))) == 1
 
 
 def test_counting_files_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

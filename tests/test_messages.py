@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import time
@@ -16,6 +17,7 @@ from tests.conftest import Project
 from tests.test_plan_slurm import CLUSTER, plan
 from windlass.agent import interrupt
 from windlass.agent.interrupt import Limits
+from windlass.agent.job_end import JobEnd
 from windlass.cli.report import StreamReporter
 from windlass.collect.follow import Follower
 from windlass.collect.jobview import JobView
@@ -126,13 +128,13 @@ def test_the_example_of_a_chain_keeps_its_promise(project: Project) -> None:
 # -- jobs
 
 
-def limits(job_time_s: float, trial_time_s: float | None = None, **environ: str) -> Limits:
+def limits(job_time_s: float, trial_time_s: float | None = None, lead_s: float = 15.0, **environ: str) -> Limits:
     config: Any = SimpleNamespace(
         lease_s=300.0,
         job_time_s=job_time_s,
         trial_time_s=trial_time_s,
         checkpoint=None,
-        lead_s=15.0,
+        lead_s=lead_s,
         grace_s=10.0,
         end_grace_s=10.0,
     )
@@ -146,6 +148,38 @@ def test_a_signal_before_the_end_is_not_the_time_limit() -> None:
     assert not short.at_its_end(now) and not short.at_its_end(now + 50) and short.at_its_end(now + 61)
     untold = limits(60.0)
     assert not untold.at_its_end(interrupt._BEGAN + 30) and untold.at_its_end(interrupt._BEGAN + 59)
+
+
+def test_a_job_whose_time_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it began: its end is Slurm's, and trials begin though the planned notice would be due at once.
+
+    While it runs: the scheduler's last answer tells, if it is of this start of the job and the end is an earlier one.
+    """
+    now = time.monotonic()
+    monkeypatch.setattr(interrupt, "_BEGAN", now)
+    monkeypatch.setattr(interrupt, "_BEGAN_WALL", time.time())
+    cut = limits(3600.0, lead_s=120.0, SLURM_JOB_END_TIME=str(int(time.time()) + 40))
+    assert not cut.is_near(now) and cut.is_near(now + 35) and cut.job_time_s == 3600.0
+    running = limits(3600.0, SLURM_JOB_END_TIME=str(int(time.time()) + 3600))
+    job = {"id": 11, "array": 7, "task": 3}
+    cache = tmp_path / "squeue.json"
+    end = JobEnd(str(cache), job, running)
+
+    def answer(id: int, ends: float, asked: float, state: str = "RUNNING") -> bool:
+        text = f"{id}|7|3|{state}|None|n1|0|{int(ends)}|9:00|0|debug|acc|windlass:s|p"
+        kept = {"v": 1, "user": os.getuid(), "number": 1, "asked": asked, "text": text, "good": [asked, text]}
+        cache.write_text(json.dumps(kept))
+        os.utime(cache, ns=(0, time.time_ns()))
+        end._next_look = 0.0
+        return end.look(time.monotonic())
+
+    wall = time.time()
+    assert not end.look(now)  # nobody has asked
+    assert not answer(11, wall + 100, wall - 1000) and not answer(12, wall + 100, wall + 1)
+    assert not answer(11, wall + 100, wall + 1, "PENDING") and not answer(11, wall + 7200, wall + 1)
+    assert not running.is_near(now + 95)
+    assert answer(11, wall + 100, wall + 1)
+    assert not running.is_near(now + 80) and running.is_near(now + 95) and not running.shorten(wall + 99, now)
 
 
 @pytest.mark.parametrize(

@@ -429,6 +429,10 @@ def test_keep_none_and_best(project: Project) -> None:
     ]
     left = [path for path in (project.study_folder() / "outputs").rglob("*") if path.is_file()]
     assert len(left) == 3, left
+    project.run("retry", "1", "--yes", "--no-run", "--study", "best")
+    said = project.run("outputs", "--best", "--study", "best").stderr
+    assert "is the best of those that are done, and no outputs of it are kept: those of all but the best" in said
+    assert "1 trial was put back with `retry`" in said and "`windlass outputs --all" in said
 
 
 class TestSweeping:

@@ -22,6 +22,7 @@ from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUS
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
+from windlass.agent.job_end import JobEnd
 from windlass.agent.loop import Loop
 from windlass.agent.others import Others
 from windlass.agent.outdated import PlanWatch, describe_code
@@ -259,6 +260,7 @@ class Agent:
             loop.plan_watch = PlanWatch(paths.plan, config)
             if self._job is not None:
                 loop.others = Others(paths, self._id)
+                loop.job_end = JobEnd(paths.queue, self._job, limits)
                 loop.departure = Departure(paths, self._id, limits.resumable)
             if config.rehearse_s is not None:
                 loop.rehearsal = Rehearsal(config, runner, self._journal, self._slots)

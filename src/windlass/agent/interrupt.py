@@ -31,14 +31,33 @@ class Limits:
         self._lead_s = config.lead_s
         self._end_is_known = False  # from Slurm
         self.deadline: Optional[float] = None  # when the job ends, on the monotonic clock
+        self._near_at: Optional[float] = None
+        self._real_time_s = self.job_time_s or 0.0  # what of the time that was asked for is really there
         if self.job_time_s is not None:
-            self._lead_s = min(config.lead_s, self.job_time_s / 4)
-            self.deadline = _BEGAN + self.job_time_s
             told = environ.get("SLURM_JOB_END_TIME", "")
-            if told.isdigit():
-                self.deadline = _BEGAN + int(told) - _BEGAN_WALL
-                self._end_is_known = True
-        self._near_at = None if self.deadline is None else self.deadline - self._lead_s
+            left_s = int(told) - _BEGAN_WALL if told.isdigit() else self.job_time_s
+            self._end_is_known = told.isdigit()
+            self._set_deadline(_BEGAN + left_s, left_s)
+
+    def _set_deadline(self, deadline: float, left_s: float) -> None:
+        """The job ends at `deadline`, in `left_s`. Trials are told before that, in its last quarter at the earliest."""
+        # An administrator, or `scontrol update`, may have cut the time that was asked for.
+        self._real_time_s = max(0.0, min(self._real_time_s, left_s))
+        self._lead_s = min(self._lead_s, self._real_time_s / 4)
+        self.deadline = deadline
+        self._near_at = deadline - self._lead_s
+
+    def shorten(self, ends: float, now: float) -> bool:
+        """The scheduler has another end for the job, `ends` in Unix time. Returns whether it is an earlier one.
+
+        A later one is left: trials have been told the former, and other agents count on it.
+        """
+        if self.deadline is None or ends >= wall_of(self.deadline) - _CLOCKS_S:
+            return False
+        left_s = ends - time.time()
+        self._end_is_known = True
+        self._set_deadline(now + left_s, left_s)
+        return True
 
     @property
     def reserve_s(self) -> float:
@@ -72,9 +91,9 @@ class Limits:
         Slurm sends it at the end or later. Without its own word on when that is, the end is only known so well as
         the time that the job took to start.
         """
-        if self.deadline is None or self.job_time_s is None:
+        if self.deadline is None:
             return False
-        return now > self.deadline - (_CLOCKS_S if self._end_is_known else min(_START_S, self.job_time_s / 4))
+        return now > self.deadline - (_CLOCKS_S if self._end_is_known else min(_START_S, self._real_time_s / 4))
 
     def hear(self, now: float) -> Optional[float]:
         """Somebody says that the end is near. Returns when it is; None where that is only Slurm being early."""

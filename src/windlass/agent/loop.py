@@ -17,6 +17,7 @@ from windlass.agent.departure import Departure
 from windlass.agent.ends import Mode
 from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
+from windlass.agent.job_end import JobEnd
 from windlass.agent.metrics import MessageReader
 from windlass.agent.others import Others
 from windlass.agent.outdated import EXIT_OUTDATED, NOTE, PlanWatch
@@ -70,6 +71,7 @@ class Loop:
         self.plan_watch: Optional[PlanWatch] = None
         self.others: Optional[Others] = None  # where they, and this agent, are jobs that will end
         self.departure: Optional[Departure] = None
+        self.job_end: Optional[JobEnd] = None
         self._mode, self._reason = Mode.RUN, "nothing left"
         self._exit = ends.EXIT_DONE
         self._warm: Dict[int, WarmServer] = {}
@@ -222,15 +224,7 @@ class Loop:
             self._exit = ends.EXIT_NOT_READY
             self._abandon_unlaunched()
         if runner.warming is not None:
-            for server in runner.warming.closed:
-                self._warm.pop(server.fileno(), None)
-                self._poller.unregister(server.fileno())
-                server.close()
-            runner.warming.closed.clear()
-            for server in runner.warming.opened:
-                self._warm[server.fileno()] = server
-                self._poller.register(server.fileno(), select.EPOLLIN)
-            runner.warming.opened.clear()
+            runner.warming.update_watched(self._poller, self._warm)
 
     def _claim_more(self) -> bool:
         """Nobody that we hold fits: take others, as many as might."""
@@ -448,6 +442,8 @@ class Loop:
             return
         self._next_control = now + _CONTROL_S
         self._is_outdated()
+        if self.job_end is not None and self.job_end.look(now):
+            self._note("the time of the job was cut: trials are begun only if they end before that")
         register = self._claimer.news()
         if register is None:
             return

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from windlass.bundle.tree import is_tracked
-from windlass.bundle.words import command_words
+from windlass.bundle.words import command_paths
 from windlass.errors import Problem
 from windlass.model import ANY_FILES, Plan
 from windlass.plan.place import find_line
@@ -25,12 +25,12 @@ def find_small_files(plan: Plan) -> list[Problem]:
     known = [os.path.normpath(item.path) for item in study.data]
     known += [pattern.partition("*")[0].rstrip("/") for pattern in study.outputs]
     problems: dict[str, Problem] = {}
-    for word in command_words(study) if limit < ANY_FILES else ():
-        path = os.path.normpath(os.path.join(study.workdir, os.path.expandvars(os.path.expanduser(word))))
+    for word, as_read in command_paths(study) if limit < ANY_FILES else ():
+        path = os.path.normpath(os.path.join(study.workdir, as_read))
         name = os.path.relpath(path, study.project_dir)
         if name == os.curdir or path in problems or not os.path.isdir(path) or _is_known(path, name, known):
             continue
-        travels = plan.frozen and not os.path.isabs(word) and is_tracked(study.project_dir, name)
+        travels = plan.frozen and not os.path.isabs(as_read) and is_tracked(study.project_dir, name)
         if not travels and _has_more_files(path, limit):
             text = (
                 f"the command names {word}, a folder of more than {limit:,} files: reading so many small files from a "

@@ -6,9 +6,10 @@ import json
 
 import click
 
+from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.look import read_register
-from windlass.collect.outputs import best_trial, extract_outputs, find_outputs, prune_outputs
+from windlass.collect.outputs import best_trial, explain_nothing_kept, extract_outputs, find_outputs, prune_outputs
 from windlass.collect.trials import find_trials
 from windlass.counted import counted
 from windlass.errors import input_error
@@ -53,6 +54,8 @@ def command(
     files, earlier = find_outputs(paths, chosen)
     if everything:
         files, earlier = sorted([*files, *earlier], key=lambda file: (file.trial, file.path)), []
+    if best and not files and not earlier:
+        click.echo(name_study(explain_nothing_kept(paths, chosen[0]), paths), err=True)
     if earlier:
         text = f"left out {counted(len(earlier), 'file')} from before the last `windlass retry` of a trial"
         click.echo(f"{text}; --all includes everything", err=True)

@@ -15,6 +15,7 @@ from windlass.collect.look import agents_alive, read_register
 from windlass.errors import FolderError, input_error
 from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, read_kept
 from windlass.paths import StudyPaths
+from windlass.states import State
 from windlass.trialfile import TrialFile
 
 KEPT = "kept"  # name of the archive that is left when the others are dropped
@@ -107,6 +108,33 @@ def best_trial(paths: StudyPaths) -> str:
         return str(trials.read(records[0].number)["id"])
     finally:
         trials.close()
+
+
+def explain_nothing_kept(paths: StudyPaths, best: str) -> str:
+    """Why there are no outputs of the best trial."""
+    text = f"trial {best} is the best of those that are done, and no outputs of it are kept"
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        retried = [record for record in index.records(sorted(read_retries(paths))) if record.state is not State.DONE]
+    finally:
+        index.close()
+    if _was_pruned(paths):
+        text += ": those of all but the best trial were dropped earlier (`keep: best`, or `outputs --prune`)"
+    if retried:
+        some = "trial was" if len(retried) == 1 else "trials were"
+        text += (
+            f". {len(retried)} {some} put back with `retry` and not done since. Only trials that are done count; "
+            "`windlass outputs --all` lists what was kept before"
+        )
+    return text
+
+
+def _was_pruned(paths: StudyPaths) -> bool:
+    try:
+        return any(name.startswith(f"{KEPT}-") for name in os.listdir(paths.outputs))
+    except OSError:
+        return False
 
 
 def prune_outputs(paths: StudyPaths) -> Pruned:

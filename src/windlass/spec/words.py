@@ -115,8 +115,16 @@ def _is_glued(text: str) -> bool:
 
 
 def mentions_variable(words: Sequence[str]) -> str | None:
-    """The first ``$NAME`` or ``${NAME}`` that a shell would replace and nothing else will; none for a shell's own."""
+    """The first ``$NAME``, ``${NAME}`` or ``~/…`` that a shell would replace and nothing else will.
+
+    None for the words of a shell.
+    """
     if words and os.path.basename(words[0]) in SHELLS:
         return None
-    names = (match[1] for word in words for match in _VARIABLE.finditer(word))
-    return next((f"${name}" for name in names if name not in NODE_VARIABLES), None)
+    for word in words:
+        if word.startswith("~/"):
+            return word
+        for match in _VARIABLE.finditer(word):
+            if match[1] not in NODE_VARIABLES:
+                return f"${match[1]}"
+    return None
