@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,28 @@ def test_ranks_on_every_node_report_and_are_notified(project: Project, slurm_apa
             }
             long = [values for name, values in end["m"].items() if "long" in name]
             assert len(long) == 3 * 60 and {values[3] for values in long} == {10}
+
+
+def test_trials_are_interrupted_when_the_processes_on_other_nodes_end(project: Project, slurm_apart: Cluster) -> None:
+    """Without them nothing is known of ranks elsewhere: a result would be without their metrics and outputs."""
+    with on_cluster(project, slurm_apart):
+        waits = "touch here-$SLURM_PROCID; while [ ! -e go ]; do sleep 0.1; done"
+        script = json.dumps(f"cd {shlex.quote(str(project.folder))}; {waits}")
+        project.write(
+            "study.yaml",
+            f"command: [srun, --ntasks-per-node=1, sh, -c, {script}, '{{n}}']\nparameters: {{n: [1, 2]}}\n"
+            "needs: {time: 10m}\nslurm: {nodes: 2, agents: 1}\nslots: 1\ngrace: 2s\n",
+        )
+        (job,) = project.json("run", "--json")["jobs"]
+        wait_for(lambda: len(list(project.folder.glob("here-*"))) == 2)
+        slurm_apart.run("scancel", f"{job}_0.0")  # the step of the agent's own processes
+        wait_until_idle(slurm_apart)
+        assert project.counts() == {"interrupted": 1, "waiting": 1}
+        assert project.json("status", "--json")["causes"] == {"node failed": 1}
+        assert "ExitCode=3:0" in slurm_apart.run("scontrol", "show", "job", f"{job}_0")
+        project.write("go", "")
+        project.run("run", "--wait")
+        assert project.counts() == {"done": 2}
 
 
 # Every rank writes files of its own name and one of a common name, on its node's disk and on the shared one.

@@ -254,6 +254,7 @@ class Agent:
             self._arguments.linger,
             limits,
         )
+        loop.companions = ready.companions
         if isinstance(loop, SurveyLoop):
             loop.prepare(config, slots, ready.env)
         else:

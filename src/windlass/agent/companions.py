@@ -102,7 +102,7 @@ class Companions:
         self._keeping: Dict[int, int] = {}  # attempt → number of the request to keep its outputs
         self._kept: Dict[int, List[Dict[str, Any]]] = {}  # attempt → the answers
         self._chatter: List[str] = []  # last lines that are not a companion's: srun explains itself there
-        self._gone = False
+        self.is_gone = False  # nothing that trials do on other nodes is heard of any more
         where = {
             "first": node_name(),
             "boot": this_machine()["boot"],
@@ -122,14 +122,14 @@ class Companions:
 
     def read(self) -> bool:
         """Take what has come. False when nothing will come any more."""
-        data = b"" if self._gone else os.read(self._out, 1 << 16)
+        data = b"" if self.is_gone else os.read(self._out, 1 << 16)
         if not data:
-            if not self._gone and self._ready > self._others:
+            if not self.is_gone and self._ready > self._others:
                 self._note(
-                    "the processes on the other nodes of the job have ended: windlass.log, should_stop and outputs "
-                    f"there do not work any more: {self._explain()}"
+                    "the processes on other nodes of the job have ended, so trials are interrupted and continue in "
+                    f"another job: {self._explain()}"
                 )
-            self._gone = True
+            self.is_gone = True
             return False
         for kind, node, text in self._messages.feed(data):
             self._take(kind, node, text)
@@ -183,7 +183,7 @@ class Companions:
 
     def answers(self, number: int) -> Optional[List[Dict[str, Any]]]:
         """One answer a node, once all are there. Fewer where the companions are gone. None: not yet."""
-        if len(self._answers[number]) < self._others and not self._gone:
+        if len(self._answers[number]) < self._others and not self.is_gone:
             return None
         return self._answers.pop(number)
 
@@ -267,7 +267,7 @@ class Companions:
 
     def close(self) -> None:
         """Let them remove what they made, and end."""
-        self._gone = True
+        self.is_gone = True
         try:
             self._process.communicate(timeout=_CLOSE_S)  # which closes their standard input
         except subprocess.TimeoutExpired:

@@ -13,6 +13,7 @@ from typing import Any, Collection, Dict, List, Optional
 from windlass.agent import ends
 from windlass.agent.child import Attempt
 from windlass.agent.claim import Claimer, TrialQueue
+from windlass.agent.companions import Companions
 from windlass.agent.departure import Departure
 from windlass.agent.ends import Mode
 from windlass.agent.guard import release_guard, start_guard
@@ -72,6 +73,7 @@ class Loop:
         self.others: Optional[Others] = None  # where they, and this agent, are jobs that will end
         self.departure: Optional[Departure] = None
         self.job_end: Optional[JobEnd] = None
+        self.companions: Optional[Companions] = None
         self._mode, self._reason = Mode.RUN, "nothing left"
         self._exit = ends.EXIT_DONE
         self._warm: Dict[int, WarmServer] = {}
@@ -314,6 +316,9 @@ class Loop:
             self._read_signals()
         elif self._runner.pipes.owns(descriptor):
             self._runner.pipes.read(descriptor)
+            if self.companions is not None and self.companions.is_gone and self._mode is not Mode.STOP:
+                self._stop("the processes on other nodes of the job have ended", Cause.NODE)
+                self._exit = ends.EXIT_NOT_READY
         elif descriptor == self._fifo:
             self._read_messages()
         elif descriptor == self._launcher:
