@@ -414,6 +414,12 @@ class TestBuild:
         assert project.run("env", "build").stdout.strip() == shown["folder"], "there already"
         record = json.loads((project.study_folder() / "environment.json").read_text())
         assert record["packages"]["sprocket"] == "3.1"
+        make_wheel(project.folder / "index", "sprocket", "3.2")
+        assert "has changed" not in project.run("retry", "0", "--no-run").stderr
+        project.write("requirements.txt", "--find-links index\nsprocket==3.2\n")
+        done = project.run("retry", "0", "--yes")
+        assert "requirements.txt has changed since the last run: agents make the environment anew" in done.stderr
+        assert "3.2 1" in project.run("logs", "0").stdout
 
 
 class TestTurns:

@@ -10,6 +10,7 @@ from typing import Any
 
 from windlass.bundle.code import NamedPaths, freeze_project
 from windlass.bundle.data import pack_again
+from windlass.bundle.environment import refresh_environment
 from windlass.bundle.folder import encode_plan, write_agent, write_if_changed
 from windlass.bundle.live import list_live_files
 from windlass.bundle.words import split_text
@@ -25,11 +26,11 @@ _MOST_TRIALS = 1000  # whose commands are searched for paths
 
 
 def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
-    """Let plan.json name the agent, the project's code and data as they are now, as `prepare_folder` does.
+    """Let plan.json name the agent, code, data and built environment as they are now, as `prepare_folder` does.
 
-    Trials, settings and the environment stay as they were planned. Agents that are at work notice new code or data
-    and take no more trials. Returns the frozen code; None where trials are executed in the project itself. Raises
-    InputError, with plan.json unchanged, where the project cannot be packed.
+    Trials and settings stay as they were planned. Agents that are at work notice what is new and take no more trials.
+    Returns the frozen code; None where trials are executed in the project itself. Raises InputError, with plan.json
+    unchanged, where the project cannot be packed or the environment's file cannot be read.
     """
     check_trust(paths)
     register_file = RegisterFile(paths.claims, who)
@@ -42,9 +43,23 @@ def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
             fresh["live"] = list_live_files(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
         if plan.get("data"):
             fresh["data"] = pack_again(plan["data"], plan["scratch_dir"])
+        if plan.get("environment") and os.path.isdir(plan["workdir"]):
+            fresh["environment"] = _fresh_environment(plan)
         write_if_changed(paths.plan, encode_plan(fresh))
     code: Mapping[str, Any] | None = fresh["code"]
     return code
+
+
+def _fresh_environment(plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    former = plan["environment"]
+    fresh = refresh_environment(former, str(plan.get("source") or ""), say)
+    if fresh.get("digest") != former.get("digest"):
+        what = former.get("value") if former.get("kind") == "build" else "uv.lock"
+        say(f"note: {what} has changed since the last run: agents make the environment anew")
+    return fresh
 
 
 def _fresh_code(plan: Mapping[str, Any], paths: StudyPaths, current: rs.Ranges) -> Mapping[str, Any] | None:

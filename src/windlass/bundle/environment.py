@@ -169,7 +169,11 @@ def _find(case: _Case, name: str) -> str | None:
 
 
 def _from_project(study: Study, path: str) -> str:
-    return os.path.normpath(os.path.join(study.project_dir, os.path.expandvars(os.path.expanduser(path))))
+    return _expand(study.project_dir, path)
+
+
+def _expand(project: str, path: str) -> str:
+    return os.path.normpath(os.path.join(project, os.path.expandvars(os.path.expanduser(path))))
 
 
 def read_build(study: Study, env: Mapping[str, str]) -> BuildFile:
@@ -205,10 +209,9 @@ def render_environment(plan: Plan) -> dict[str, Any] | None:
     if asked.kind == "venv" or (asked.kind == "conda" and is_folder_name(value)):
         value = _from_project(study, value)
     build = _render_build(plan) if asked.kind == "build" else None
+    digest = _digest(build) if build else ""
     if asked.kind == "uv":
         digest = lock_digest(study.project_dir)
-    else:
-        digest = hashlib.sha256(json.dumps(build).encode()).hexdigest() if build else ""
     return {
         **asdict(asked),
         "value": value,
@@ -270,6 +273,38 @@ def _editable_root(path: str) -> str | None:
     except (OSError, ValueError, KeyError):
         pass
     return None
+
+
+def refresh_environment(asked: Mapping[str, Any], source: str, say: Say) -> Mapping[str, Any]:
+    """The part of plan.json on the environment with the contents that its file, or the project's lock, has now.
+
+    Wheels that nodes cannot fetch are fetched here, where that was done for the former contents. `source` is the file
+    of the study. Raises InputError where the file cannot be read or its wheels cannot be fetched.
+    """
+    if asked.get("kind") == "uv":
+        return {**asked, "digest": lock_digest(asked["project"])}
+    if asked.get("kind") != "build" or not asked.get("build"):
+        return asked
+    path = _expand(asked["project"], asked["value"])
+    try:
+        file = read_build_file(path, lambda folder: _export(folder, os.environ))
+    except UnbuildableError as error:
+        raise InputError([Problem(str(error), error.hint, source)]) from None
+    former = asked["build"]
+    build = {**former, "engine": file.engine, "text": file.text, "constraints": file.constraints}
+    if build == former:
+        return asked
+    fresh = {**asked, "build": build, "digest": _digest(build)}
+    if file.engine == "pip" and (build["wheels_only"] or os.path.isdir(build["wheels"])):
+        try:
+            fill_wheelhouse(_recipe(fresh), say)
+        except NotReady as problem:
+            raise InputError([Problem(str(problem), "", source)]) from None
+    return fresh
+
+
+def _digest(build: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(build).encode()).hexdigest()
 
 
 # -- ahead of time

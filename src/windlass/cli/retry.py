@@ -68,7 +68,7 @@ def command(
     A trial that has checkpoints goes on from the newest one. One that was done, and with --fresh any, begins at the
     beginning.
 
-    Like `run`, with the project's code and data as they are now; the code that is used is printed.
+    Like `run`, with the project's code, data and built environment as they are now; the code that is used is printed.
     """
     paths = find_study(study, folder)
     register = RegisterFile(paths.claims, "reader").read()
