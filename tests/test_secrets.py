@@ -13,7 +13,7 @@ from windlass.bundle.tree import list_code, list_credentials
 from windlass.errors import InputError
 from windlass.flow import make_plan
 from windlass.refusals import check_local_plan
-from windlass.secrets import find_secrets, mask
+from windlass.secrets import find_secrets, mask, mask_row
 from windlass.site.local import fetch_local_site
 from windlass.spec import Overrides, load_study
 
@@ -158,3 +158,15 @@ def test_plan_says_what_is_left_out(project: Project) -> None:
     assert "key.pem" in line and ".env" not in line, "the command names .env"
     project.run("run", "--on", "local")
     assert project.run("logs", "0").stdout == "A=1\n"
+
+
+def test_a_study_of_an_earlier_version_is_shown_without_its_secrets(project: Project) -> None:
+    """It was accepted then; commands, settings and tables hide what would be refused now."""
+    row = {"password": "hunter22", "n": 3, "url": f"https://me:{GITHUB}@x", "lr": "0.1", "command": "echo hunter22"}
+    masked = {"password": "***", "n": 3, "url": "https://me:***@x", "lr": "0.1", "command": "echo ***"}
+    assert mask_row(row) == masked
+    project.run("run", "--on", "local", "-e", "s", "--param", "word=['a-b-c-d-e']", "--", "echo", "{word}")
+    trials = project.folder / ".windlass" / "s" / "trials.jsonl"
+    trials.write_text(trials.read_text().replace("word", "passwd").replace("a-b-c-d-e", "hunter22x"))
+    for words in (["results"], ["results", "--json"], ["explain", "0"], ["explain", "0", "--json"], ["status"]):
+        assert "hunter22x" not in project.run(*words).stdout

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # A "key" or a "token" may be many things; what these are called must also look like one.
 _NAME = r"(?:^|_)(?:{})(?:$|_)"
@@ -64,6 +65,25 @@ def mask(text: str, environ: Mapping[str, str]) -> str:
     for span in reversed(_outermost(_spans(text, environ))):
         text = f"{text[: span.start]}***{text[span.end :]}"
     return text
+
+
+def mask_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table, or settings of a trial, with every secret in it replaced by asterisks.
+
+    A value is judged by the name of its column, too, and hidden in all columns, such as the command.
+    """
+    texts = {name: value for name, value in row.items() if isinstance(value, str)}
+    hidden = secret_variables(texts)
+    masked = {name: _mask_value(name, value) for name, value in texts.items()}
+    if hidden:
+        masked = {name: mask(value, hidden) for name, value in masked.items()}
+    return {**row, **masked}
+
+
+@functools.lru_cache(maxsize=4096)
+def _mask_value(name: str, value: str) -> str:
+    option = f"--{name}="
+    return mask(option + value, {}).removeprefix(option)
 
 
 def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:

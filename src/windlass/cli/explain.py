@@ -43,7 +43,8 @@ def command(trial: str | None, study: str | None, folder: str | None, as_json: b
     story = _study_story(paths) if trial is None else _trial_story(paths, register, trial)
     # Studies of earlier versions may have secrets in their commands.
     shown = json.dumps(story, indent=2, ensure_ascii=False) if as_json else "\n".join(story["lines"])
-    print(mask(shown, os.environ))
+    texts = {name: value for name, value in story.get("settings", {}).items() if isinstance(value, str)}
+    print(mask(shown, {**os.environ, **texts}))
 
 
 def _study_story(paths: StudyPaths) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from windlass.collect.results import Row, best_rows, result_rows
 from windlass.errors import input_error
 from windlass.model import Metric
 from windlass.paths import StudyPaths
+from windlass.secrets import mask_row
 from windlass.trialfile import TrialFile
 from windlass.trust import as_given
 from windlass.view.results import FORMATS, render_card, write_results
@@ -104,7 +105,7 @@ def command(
     if failed and kind == "table" and output is None:
         print(name_study("\n".join(_failures(paths, index, included)), paths) or "no trial has failed")
     elif best and kind == "table" and output is None and limit == 1:
-        print(render_card(next(iter(rows), {})))
+        print(render_card(mask_row(next(iter(rows), {}))))
     else:
         _write(rows, kind, output)
     index.close()
@@ -155,7 +156,8 @@ def _needed(metric: Metric | None) -> Metric:
     return metric
 
 
-def _write(rows: Iterable[Row], kind: str, output: str | None) -> None:
+def _write(found: Iterable[Row], kind: str, output: str | None) -> None:
+    rows: Iterable[Row] = (mask_row(row) for row in found)  # Studies of earlier versions may have secrets.
     if output is not None:
         with as_given():  # a file of the user's, not of the study's
             if kind == "parquet":

@@ -11,6 +11,7 @@ from windlass.collect.attempts import AttemptStory
 from windlass.collect.ran import job_name
 from windlass.journal.code import render_code
 from windlass.journal.fold import TrialRecord
+from windlass.secrets import mask_row
 from windlass.view.progress import render_duration
 
 _AGENT_MB = 100.0  # the agent itself takes less
@@ -42,7 +43,7 @@ def render_failed(failed: Sequence[tuple[Mapping[str, Any], TrialRecord]]) -> li
     """A line for each trial that failed: its settings, the cause, and what its agent noted."""
     lines = []
     for trial, record in failed:
-        settings = " ".join(f"{name}={value}" for name, value in trial["settings"].items())
+        settings = " ".join(f"{name}={value}" for name, value in mask_row(trial["settings"]).items())
         how = _how(record.cause, record.exit_code, record.signal, record.stage)
         lines.append(f"trial {record.number} ({settings}): {record.note or how}")
     return lines
@@ -56,7 +57,7 @@ def render_failure(
     last_line: str,
 ) -> list[str]:
     """A trial that failed: its parameters, why, where, and where its output is. `place` is from collect/ran.py."""
-    settings = ", ".join(f"{name}={value}" for name, value in trial["settings"].items())
+    settings = ", ".join(f"{name}={value}" for name, value in mask_row(trial["settings"]).items())
     how = _how(record.cause, record.exit_code, record.signal, record.stage)
     if record.duration_s is not None:
         how += f" after {render_duration(record.duration_s)}"
