@@ -86,6 +86,9 @@ def test_kept_outputs_are_as_closed_as_the_files(tmp_path: Path) -> None:
     (inner / "large").write_text("z")
     copy_large(str(inner / "large"), str(folder / "ta" / "large"), statuses_above(str(inner / "large"), 1))
     assert mode(folder / "ta" / "large") == 0o600
+    (tmp_path / "open").chmod(0o666)
+    copy_large(str(tmp_path / "open"), str(folder / "ta" / "open"))
+    assert mode(folder / "ta" / "open") == 0o644
 
 
 def test_the_code_and_what_was_not_committed(project: Project) -> None:

@@ -58,7 +58,7 @@ def test_nobody_else_can_write_to_what_a_run_makes(project: Project) -> None:
         "import os, sys, windlass\n"
         "windlass.log(loss=1)\n"
         "open('made.txt', 'w').write('x')\n"
-        "os.makedirs(os.environ['WINDLASS_CHECKPOINT_DIR'], exist_ok=True)\n"
+        "open(os.environ['WINDLASS_CHECKPOINT_DIR'] + '/c.pt', 'w').write('x')\n"
         "before = os.umask(0); print('umask', before)\n",
     )
     project.write("study.yaml", f"command: {sys.executable} t.py\noutputs: [made.txt]\ncheckpoint: {{}}\n")
@@ -69,7 +69,10 @@ def test_nobody_else_can_write_to_what_a_run_makes(project: Project) -> None:
         project.run("results", "-o", "table.csv", fresh=True)
     finally:
         os.umask(before)
-    assert open_to_others(project.folder / ".windlass") == []
+    study = project.study_folder()
+    # What trials write there themselves has their umask, so that nobody else gets into the folder.
+    assert stat.S_IMODE((study / "checkpoints").stat().st_mode) == 0o700
+    assert [path for path in open_to_others(project.folder / ".windlass") if "/checkpoints/" not in path] == []
     assert stat.S_IMODE((project.folder / "table.csv").stat().st_mode) == 0o666, "the user's own file"
 
 

@@ -76,6 +76,8 @@ def make_folders(paths: StudyPaths, share: bool) -> None:
         _close_private_group(folder)
     if os.stat(paths.folder).st_uid == os.geteuid() and share != is_shared(paths.folder):
         _change_sharing(paths, share)
+    if not share:
+        _close_checkpoints(paths.checkpoints)
     check_trust(paths)
 
 
@@ -152,6 +154,19 @@ def _files_in(folder: str) -> list[str]:
         return [entry.path for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
     except OSError:
         return []
+
+
+def _close_checkpoints(folder: str) -> None:
+    """Let nobody else enter, if the user's umask lets others write: trials write checkpoints with that umask.
+
+    Loading a checkpoint may execute what is in it.
+    """
+    status = os.stat(folder)
+    may_write = _OTHERS & ~given_umask()
+    if _is_private_group(status.st_gid):
+        may_write &= ~stat.S_IWGRP
+    if may_write and status.st_uid == os.geteuid():
+        os.chmod(folder, stat.S_IMODE(status.st_mode) & stat.S_IRWXU)
 
 
 def _close_private_group(folder: str) -> None:

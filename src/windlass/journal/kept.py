@@ -22,6 +22,7 @@ from windlass.openness import ANYBODY, limit_readers, private_opener, readers_of
 
 LEFT_BEHIND = "left-behind"  # stands in for a trial's id: files that nobody can tell the trial of
 _PERMISSIONS = 0o777  # Files of others may come out of an archive: no set-user-id or set-group-id bit does.
+_WRITE_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _BLOCK = 512
 _PART = ".part-"
 _HOLE = 4096  # so many zeros in a row are left out of a file that had holes
@@ -208,6 +209,7 @@ def copy_large(source: str, target: str, above: Sequence[os.stat_result] = ()) -
         if not copied == written == os.stat(source).st_size:
             raise OSError(5, "it changed while it was copied", source)
         closed = ANYBODY & ~readers_of_all([before, *above], made.st_gid)
+        closed |= _WRITE_OF_OTHERS & ~os.stat(os.path.dirname(target)).st_mode  # open only in a study that is shared
         os.chmod(partial, before.st_mode & _PERMISSIONS & ~closed)
         os.utime(partial, ns=(before.st_atime_ns, before.st_mtime_ns))
         os.replace(partial, target)
