@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Project
 from windlass.bundle.folder import close_like
 from windlass.bundle.pack import pack_folder
@@ -117,3 +119,21 @@ def test_a_study_file_that_others_may_read(tmp_path: Path) -> None:
     close_like(str(folder), str(source))
     assert mode(folder) == 0o750
     close_like(str(folder), str(tmp_path / "none"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user")
+def test_an_archive_that_anybody_could_have_made_is_not_used(tmp_path: Path) -> None:
+    """Beside data in /tmp: the folder for archives may be another user's."""
+    data, spare = tmp_path / "data", tmp_path / "spare"
+    data.mkdir()
+    spare.mkdir()
+    (data / "table").write_text("x")
+
+    def pack() -> str:
+        return os.path.dirname(pack_folder(str(data), "none", str(spare), lambda _: None).archive)
+
+    assert pack() == str(tmp_path / PACKED)
+    os.chown(tmp_path / PACKED, 65534, -1)
+    assert pack() == str(tmp_path / PACKED), "a colleague's archive is as good as one's own"
+    tmp_path.chmod(0o1777)
+    assert pack() == str(spare / PACKED)

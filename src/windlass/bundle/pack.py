@@ -113,7 +113,7 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
         if _is_whole(found, say):
             _close(found.archive, path, scan)
             return found
-    place = next(filter(_can_write, places), "")
+    place = next((place for place in places if _can_write(place) and _is_trusted(place, path)), "")
     if not place:
         raise input_error(f"{path}: there is no place for its archive", f"make {places[0]} or {places[1]} writable")
     if scan.lost_links:
@@ -140,9 +140,21 @@ def find_packed(path: str, scan: Scan, how: str, places: Sequence[str]) -> Packe
 
 def _candidates(path: str, scan: Scan, how: str, places: Sequence[str]) -> Iterator[Packed]:
     for place in places:
-        packed = _find(_base(place, path, scan, how))
+        packed = _find(_base(place, path, scan, how)) if _is_trusted(place, path) else None
         if packed is not None:
             yield packed
+
+
+def _is_trusted(place: str, path: str) -> bool:
+    """Whether a folder for archives is of somebody whose data would be used anyway.
+
+    Where everybody can write, as in /tmp, anybody may have made such a folder beside the data of another user.
+    """
+    if not os.path.isdir(place) or not os.stat(os.path.dirname(place)).st_mode & stat.S_IWOTH:
+        return True
+    found = os.stat(place)
+    owners = (os.geteuid(), 0, os.stat(path).st_uid)
+    return found.st_uid in owners and not found.st_mode & stat.S_IWOTH
 
 
 def choose_compression(path: str, wanted: str, say: Callable[[str], None]) -> str:
