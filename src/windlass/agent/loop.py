@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Collection, Dict, List, Optional
+from typing import Collection, List, Optional
 
 from windlass.agent import ends
 from windlass.agent.child import Attempt
@@ -24,7 +24,7 @@ from windlass.agent.others import Others
 from windlass.agent.outdated import EXIT_OUTDATED, NOTE, PlanWatch
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
-from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
+from windlass.agent.warm_watch import WarmLoss, WarmWatch
 from windlass.claims import ranges as rs
 from windlass.claims.alive import beat_s, fence_s
 from windlass.claims.ranges import Ranges
@@ -76,7 +76,7 @@ class Loop:
         self.companions: Optional[Companions] = None
         self._mode, self._reason = Mode.RUN, "nothing left"
         self._exit = ends.EXIT_DONE
-        self._warm: Dict[int, WarmServer] = {}
+        self._warm = WarmWatch(poller, runner, self._note)
         self._began = time.monotonic()
         self._next_beat = self._began + min(_FIRST_BEAT_S, beat_s(limits.lease_s))
         self._next_control = self._began + _CONTROL_S
@@ -225,8 +225,7 @@ class Loop:
             self._change(Mode.DRAIN, f"not ready: {runner.no_folder}")
             self._exit = ends.EXIT_NOT_READY
             self._abandon_unlaunched()
-        if runner.warming is not None:
-            runner.warming.update_watched(self._poller, self._warm)
+        self._warm.update()
 
     def _claim_more(self) -> bool:
         """Nobody that we hold fits: take others, as many as might."""
@@ -323,8 +322,10 @@ class Loop:
             self._read_messages()
         elif descriptor == self._launcher:
             self._read_launcher()
-        elif descriptor in self._warm:
-            self._read_warm(descriptor)
+        elif self._warm.owns(descriptor):
+            loss = self._warm.read(descriptor)
+            if loss is not None:
+                self._go_on_cold(loss)
 
     def _read_messages(self) -> None:
         try:
@@ -389,36 +390,16 @@ class Loop:
                 os.close(self._guard[1])
                 self._guard = start_guard(self._agent, self._runtime_folder)
 
-    def _read_warm(self, descriptor: int) -> None:
-        server = self._warm[descriptor]
-        for event in server.read():
-            if isinstance(event, Started):
-                self._runner.warm_started(event.token, event.pid)
-            elif isinstance(event, Ended):
-                self._runner.warm_ended(event.token, event.status, event.max_rss_kb, event.cpu_s)
-            elif isinstance(event, (Refused, Gone)):
-                self._warm_is_gone(descriptor, server, event)
-                return
-            elif isinstance(event, (Ready, Learned)):
-                for note in event.notes:
-                    self._note(note)
-
-    def _warm_is_gone(self, descriptor: int, server: WarmServer, event: Any) -> None:
-        self._poller.unregister(descriptor)
-        del self._warm[descriptor]
-        warming = self._runner.warming
-        assert warming is not None
-        warming.forget(server, event.reason)
-        waiting = self._runner.warm_lost()
-        server.close()
-        if isinstance(event, Refused) and warming.explicit:
-            self._change(Mode.STOP, f"warm: {event.reason}")
+    def _go_on_cold(self, loss: WarmLoss) -> None:
+        """Start the trials of a warm interpreter anew without one, unless the study insists on it."""
+        if loss.is_error:
+            self._change(Mode.STOP, f"warm: {loss.reason}")
             self._exit = ends.EXIT_REFUSED
-            print(f"windlass agent: warm start refused: {event.reason}", file=sys.stderr)
-            self._unfinished = sorted({attempt.trial.number for attempt in waiting} | self._runner.unended)
-            self._runner.abandon(waiting)
+            print(f"windlass agent: warm start refused: {loss.reason}", file=sys.stderr)
+            self._unfinished = sorted({attempt.trial.number for attempt in loss.waiting} | self._runner.unended)
+            self._runner.abandon(loss.waiting)
             return
-        for attempt in waiting:
+        for attempt in loss.waiting:
             self._runner.relaunch(attempt)
 
     def _note(self, text: str) -> None:
