@@ -100,7 +100,9 @@ class Bench:
         return "\n".join(event["text"] for event in self.events() if event["e"] == "note")
 
     def learned(self) -> dict[str, Any]:
-        return RegisterFile(str(self.folder / "claims"), "test").read().learned
+        """What is known of memory and MPS; what became of the first trials is left out."""
+        learned = RegisterFile(str(self.folder / "claims"), "test").read().learned
+        return {name: value for name, value in learned.items() if name != "first"}
 
     def most(self, size_of: Mapping[int, int] | None = None) -> int:
         """The most that was under way at a time: trials, or what they need."""

@@ -6,12 +6,14 @@ import dataclasses
 
 import pytest
 
+from windlass.claims.first import Stop
 from windlass.collect.jobview import JobsView, JobView
-from windlass.collect.reconcile import StudyView, study_view
+from windlass.collect.reconcile import FailureGroup, StudyView, study_view
 from windlass.collect.submissions import Submission
 from windlass.journal.fold import AgentRecord, Note
 from windlass.slurm.states import JobState
 from windlass.states import State
+from windlass.view.escapes import show
 from windlass.view.status import render_end, render_status, view_to_json
 
 FULL = "not ready: the local disk of node3 is full: data mnist needs 2 GB and 3 files, /tmp/w has room for 1 GB"
@@ -56,8 +58,9 @@ def test_the_reason_and_the_remedy_come_first(made: StudyView, words: list[str])
     for word in words:
         assert word in first
     assert "`windlass run` goes on" not in "\n".join(rest), "that alone would not help"
-    assert render_end(made).startswith(first)
     problem = view_to_json(made)["problem"]
+    last = render_end(made).splitlines()[-2:]
+    assert last == [f"demo: {problem['reason']}", f"  {problem['remedy']}"], "the last lines of a run are what is read"
     assert first == f"demo: {problem['reason']}. {problem['remedy']}"
 
 
@@ -71,3 +74,22 @@ def test_nothing_is_wrong() -> None:
         assert view_to_json(made)["problem"] is None and render_status(made).startswith("demo   10 trials")
     unready = view(FULL, "nothing left")
     assert view_to_json(unready)["problem"] is None, "the other node could"
+
+
+def test_a_study_that_has_stopped_says_so_first_and_failed_is_red() -> None:
+    reason = "ModuleNotFoundError: No module named 'sklearn.svm'"
+    group = FailureGroup(12, "RuntimeError: loss \x1b[2Jexploded", "failed", True, {"lr": 8, "model": "big"}, (0,))
+    stopped = dataclasses.replace(
+        view(), stop=Stop(3, reason), failures=(group,), causes={"failed": 12, "job's time up": 2},
+        counts={**view().counts, "failed": 12, "waiting": 63, "done": 0},
+    )  # fmt: skip
+    first = render_status(stopped).splitlines()[0]
+    assert "67 trials wait" in first and reason in first and "`pip install scikit-learn`" in first
+    for text in (render_status(stopped), render_end(stopped)):
+        assert "\x1b" not in text
+        assert "  12 × RuntimeError: loss \\x1b[2Jexploded (all with lr=8, model=big)\n  2 × job's time up" in text
+    assert "\x1b[31mfailed 12\x1b[0m" in show(render_status(stopped, color=True))
+    done = dataclasses.replace(stopped, stop=None, counts={**stopped.counts, "done": 3})
+    assert "\x1b[32mdone 3\x1b[0m" in show(render_end(done, color=True))
+    gone = dataclasses.replace(stopped, counts={**stopped.counts, "waiting": 0, "interrupted": 0})
+    assert view_to_json(gone)["problem"] is None, "nothing is left to begin"

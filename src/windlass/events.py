@@ -14,11 +14,13 @@ client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote th
 start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
 ready   {e,t,in_s}             the agent may begin trials; `in_s` maps the steps of its stage-in (code, data,
                                environment), in order, to seconds
-end     {e,t,i,n,cause,code,sig,start,dur,stage,stage_s,out_s,out,rss_mb,cpu_s,step,m,from,use,note}
-                               it ended; `m` maps a metric to [last, min, max, count], with those of
+end     {e,t,i,n,cause,code,sig,start,dur,stage,stage_s,out_s,out,rss_mb,cpu_s,step,m,from,use,why,note}
+                               it ended; `m` maps a metric to [last, min, max, count], or to
+                               [text] where it is text, with those of
                                the sessions that it went on from, `from` is the checkpoint it
                                went on from, `stage_s` has the seconds of each stage where there are several, `out_s`
-                               those of copying its outputs; absent keys are unknown. `use` is what it used, where it
+                               those of copying its outputs; absent keys are unknown. `why` is the line of its output
+                               that says why it failed. `use` is what it used, where it
                                was looked at:
                                {mem_mb, mem_src, gpu_mb, gpu_src, gpu_pct, cores, first_s, rate, steps, read_mb,
                                written_mb, k, before_s}: peaks of its whole tree, `gpu_pct` and `cores` on average,
@@ -50,7 +52,7 @@ Numbers that JSON has no word for are written as the strings "nan", "inf" and "-
 from __future__ import annotations
 
 import math
-from typing import Any, Optional
+from typing import Any, Dict, Mapping, Optional
 
 JOURNAL_VERSION = 1
 
@@ -69,6 +71,15 @@ def finite_number(value: Any) -> Optional[float]:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def parse_texts(metrics: Mapping[str, Any]) -> Dict[str, str]:
+    """The texts among metrics as journals carry them: a list of one text each."""
+    return {
+        name: entry[0]
+        for name, entry in metrics.items()
+        if isinstance(entry, list) and len(entry) == 1 and isinstance(entry[0], str)
+    }
 
 
 def unwire_number(value: Any) -> float:

@@ -16,6 +16,7 @@ from windlass.bundle.data import pack_data
 from windlass.bundle.folder import Prepared, folder_error, prepare_folder
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
+from windlass.claims.first import find_stop, forget_first
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import ended_trials, recover
 from windlass.claims.register import Register, RegisterFile
@@ -226,7 +227,7 @@ def end_idle_jobs(paths: StudyPaths) -> None:
         waiting = (
             {str(row.array) for row in queue.rows if row.state is JobState.WAITING} if queue is not None else set()
         )
-        if not register.todo and not register.held:
+        if not register.held and (not register.todo or find_stop(register.learned) is not None):
             send_cancel([job for job in jobs if job in waiting], only_waiting=True)
 
 
@@ -234,7 +235,7 @@ def study_is_under_way(paths: StudyPaths) -> bool:
     """Whether a trial is open and an agent waits or runs for it. Without an answer of the scheduler: it is."""
     register_file = RegisterFile(paths.claims, client_name())
     register = register_file.read()
-    if not register.todo and not register.held:
+    if not register.held and (not register.todo or find_stop(register.learned) is not None):
         return False
     if agents_may_be_there(paths):
         return True
@@ -428,8 +429,12 @@ def refresh_code(paths: StudyPaths) -> Mapping[str, Any] | None:
         raise folder_error(error, paths.folder) from error
 
 
-def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
-    """Put trials back on the list, whatever became of them; not those under way. Returns what was put back."""
+def retry_trials(paths: StudyPaths, chosen: Ranges, keep_going: bool = False) -> Ranges:
+    """Put trials back on the list, whatever became of them; not those under way. Returns what was put back.
+
+    A study that has stopped because its first trials all failed alike goes on. It may stop again for the same reason,
+    unless other trials of it are done or `keep_going` is set.
+    """
     register_file = RegisterFile(paths.claims, client_name())
     put_back: Ranges = []
 
@@ -438,6 +443,8 @@ def retry_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
         put_back[:] = rs.subtract(chosen, register.held_ranges())
         register.todo = rs.union(register.todo, put_back)
         register.cancelled = rs.subtract(register.cancelled, chosen)
+        done = rs.intersect(rs.from_numbers(done_numbers(paths)), register.current)
+        register.learned = forget_first(register.learned, keep_going or bool(rs.subtract(done, put_back)))
         return register
 
     _change(paths, register_file, change, "retry", put_back)

@@ -362,6 +362,7 @@ class Plan:
     cost: Cost | None = None  # only where agents are jobs
     alternatives: tuple[Split, ...] = ()
     warnings: tuple[str, ...] = ()
+    keep_going: bool = False  # also where the first trials all fail alike
 
     @property
     def request(self) -> Request | None:

@@ -130,3 +130,25 @@ def test_no_trial_is_begun_that_takes_longer_than_the_job_has_left(cluster_proje
     assert f"it waits, 1 trial before it; {first.partition(': ')[2]}" in project.run("explain", "2").stdout
     assert first.partition(": ")[2] in project.run("watch", code=None).stdout
     slurm.run("scontrol", "delete", "PartitionName=minute")
+
+
+def test_a_study_whose_first_trials_fail_alike_stops_on_all_nodes(cluster_project: Project, slurm: Cluster) -> None:
+    """Three agents run and two wait. Each has one failure, which together are enough; then nobody begins any more."""
+    project = cluster_project
+    thirty_trials(project, agents=5, throttle=3)
+    fails = "begun() { ls | grep -c begun-; }; while [ $(begun) -lt 3 ]; do sleep 0.1; done; echo 'no data' >&2; exit 3"
+    waits = "while [ -e hold ]; do sleep 0.1; done"
+    project.write("trial.sh", f"[ -e mended ] && exit 0; touch begun-$1; [ $1 -lt 3 ] || {waits}; {fails}")
+    project.run("run", "study.yaml")
+    wait_for(lambda: "3 trials all failed the same way: no data" in project.run("status").stdout.splitlines()[0])
+    (project.folder / "hold").unlink()
+    wait_until_idle(slurm)
+    counts = project.counts()
+    begun = len(list(project.folder.glob("begun-*")))
+    assert begun <= 6, "a slot is filled again while the scheduler may still have sent the signal that ended a trial"
+    assert counts == {"failed": begun, "waiting": 30 - begun}
+    wait_for(lambda: sorted(job["state"] for job in study_jobs(project)) == ["cancelled"] * 2 + ["failed"] * 3)
+    assert "no data" in project.json("status", "--json")["problem"]["reason"]
+    (project.folder / "mended").touch()
+    project.run("run", "study.yaml", "--wait")
+    assert project.counts() == {"done": 30}

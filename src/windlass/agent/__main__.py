@@ -19,6 +19,7 @@ from windlass.agent.companions import METRICS, Companions, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
 from windlass.agent.departure import Departure
 from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
+from windlass.agent.first import FirstTrials
 from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
@@ -37,6 +38,7 @@ from windlass.agent.tally import JobLog, Tally
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
 from windlass.claims.alive import identity
+from windlass.claims.first import FAILED_ALIKE
 from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
 from windlass.ids import agent_id
@@ -134,10 +136,12 @@ class Agent:
         if self._job is not None:
             name, project = self._config.name, self._config.project_dir
             self._log = JobLog(name, self._paths.folder, project, self._id, self._job)
-        if self._job is not None and Claimer(self._paths, self._id).nothing_left():
-            # A job that was not needed, because others were quicker: neither are those that wait behind it.
+        claimer = Claimer(self._paths, self._id)
+        stop = claimer.stop()
+        if self._job is not None and (stop is not None or claimer.nothing_left()):
+            # A job that is not needed, because others were quicker: neither are those that wait behind it.
             Departure(self._paths, self._id, self._limits.resumable).leave(0, self._note)
-            return self._leave("nothing left", EXIT_DONE)
+            return self._leave("nothing left" if stop is None else f"{FAILED_ALIKE}{stop.reason}", EXIT_DONE)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
         try:
@@ -241,11 +245,12 @@ class Agent:
             runner.join(ready.companions)
         runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
         kind = Loop if config.measure is None else SurveyLoop
+        claimer, queue = Claimer(paths, self._id), TrialQueue(TrialFile(paths))
         loop = kind(
             self._id,
             runner,
-            Claimer(paths, self._id),
-            TrialQueue(TrialFile(paths)),
+            claimer,
+            queue,
             self._journal,
             poller,
             fifo,
@@ -259,6 +264,9 @@ class Agent:
             loop.prepare(config, slots, ready.env)
         else:
             loop.plan_watch = PlanWatch(paths.plan, config)
+            first = FirstTrials(self._id, self._slots, claimer.learn_if_possible)
+            runner.tally.first = first
+            queue.retries_first = lambda: first.is_watching  # Whether a trial fails for good is to be known soon.
             if self._job is not None:
                 loop.others = Others(paths, self._id)
                 loop.job_end = JobEnd(paths.queue, self._job, limits)

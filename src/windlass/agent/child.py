@@ -58,7 +58,7 @@ class Attempt:
         "attempt", "before_s", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge",
         "kill_at", "launched", "left_processes", "note", "out_began", "out_s", "pid", "remarks", "rss_mb", "slot",
         "stage", "stage_began", "stage_s", "started", "started_wall", "status", "streams", "trial", "variables", "warm",
-        "warned", "word", "workdir",
+        "warned", "why", "word", "workdir",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -87,7 +87,8 @@ class Attempt:
         self.status = 0
         self.rss_mb = 0.0
         self.cpu_s = 0.0
-        self.note = ""  # why it ended as it did
+        self.note = ""  # what the agent found out about its end
+        self.why = ""  # why it failed, in its own words
         self.remarks: List[str] = []  # what else there is to know about it
         self.warm = False
         self.warned = False  # it was told that the end is near; to end with 0 is to be done all the same

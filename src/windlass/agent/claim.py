@@ -8,6 +8,7 @@ from typing import Any, Callable, Collection, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
+from windlass.claims.first import Stop, find_stop
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
@@ -34,6 +35,7 @@ class TrialQueue:
         self._ranges: Ranges = []
         self._ready: Deque[Trial] = deque()
         self._again: Deque[Trial] = deque()
+        self.retries_first: Callable[[], bool] = lambda: False  # whether retries come before trials that are new
 
     def __bool__(self) -> bool:
         return bool(self._ready or self._ranges or self._again)
@@ -42,15 +44,14 @@ class TrialQueue:
         self._ranges.extend(ranges)
 
     def push_again(self, trial: Trial) -> None:
-        """A trial to be tried once more, behind the others."""
+        """A trial to be tried once more, behind the others unless `retries_first`."""
         self._again.append(trial)
 
     def pop(self) -> Optional[Trial]:
-        if not self._ready and self._ranges:
-            self._read_ahead()
-        if self._ready:
-            return self._ready.popleft()
-        return self._again.popleft() if self._again else None
+        for trial in self.window(1):
+            self.remove(trial)
+            return trial
+        return None
 
     def _read_ahead(self) -> None:
         block, self._ranges = rs.take(self._ranges, _READ_AHEAD)
@@ -61,7 +62,8 @@ class TrialQueue:
         """The first so many, in the order in which `pop` would give them."""
         if len(self._ready) < count and self._ranges:
             self._read_ahead()
-        return [*itertools.islice(self._ready, count), *itertools.islice(self._again, max(0, count - len(self._ready)))]
+        queues = (self._again, self._ready) if self.retries_first() else (self._ready, self._again)
+        return list(itertools.islice(itertools.chain(*queues), count))
 
     def remove(self, trial: Trial) -> None:
         """Take one of the window."""
@@ -101,7 +103,7 @@ class Claimer:
         def change(register: Register) -> Optional[Register]:
             taken.clear()
             holding = rs.from_numbers(busy)
-            if register.todo and not register.is_beyond_throttle(self._agent):
+            if self._may_take(register):
                 agents = len(set(register.held) | {self._agent})
                 wanted = block_size(free, rate_per_s, self._previous, rs.count(register.todo), agents)
                 block, register.todo = rs.take(register.todo, wanted)
@@ -124,6 +126,10 @@ class Claimer:
         register = self._register.read()
         return not register.todo and not register.held
 
+    def stop(self) -> Optional[Stop]:
+        """Why no trial of the study is to begin; None where trials may."""
+        return find_stop(self._register.read().learned)
+
     def others_hold(self) -> bool:
         """Whether other agents still execute trials that may come back."""
         return any(held for agent, held in self._register.read().held.items() if agent != self._agent)
@@ -135,7 +141,11 @@ class Claimer:
     def may_take(self) -> bool:
         """Whether a trial is up for taking; one may have come back since the last look."""
         register = self._register.read()
-        return bool(register.todo) and not register.is_beyond_throttle(self._agent)
+        return self._may_take(register)
+
+    def _may_take(self, register: Register) -> bool:
+        is_open = bool(register.todo) and find_stop(register.learned) is None
+        return is_open and not register.is_beyond_throttle(self._agent)
 
     def recover(self) -> Recovered:
         return recover(self._paths, self._register, self._agent)

@@ -7,6 +7,7 @@ import sys
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from windlass.claims import ranges as rs
+from windlass.claims.first import find_stop
 from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
 from windlass.counted import counted
@@ -62,7 +63,7 @@ class Departure:
         register = self._register.read()
         if register.held_ranges():
             return 0  # others are at work: the last of them sees to this
-        if not register.todo:
+        if not register.todo or find_stop(register.learned) is not None:
             self._cancel_waiting(texts)
             return 0
         return 0 if self._is_somebody_there() else rs.count(register.todo)
@@ -75,12 +76,16 @@ class Departure:
         # While this lock is held no client can add trials or submit agents for them.
         with Turn(self._register, self._paths.folder, _LOCK_PATIENCE_S):
             register = self._register.read()
-            if register.todo or register.held_ranges():
+            stop = find_stop(register.learned)
+            if (register.todo and stop is None) or register.held_ranges():
                 return
             if ask(["scancel", "--state=PENDING", *arrays], {}) is None:
                 return
         jobs = counted(count, "job that waited was", "jobs that waited were")
-        texts.append(f"{jobs} cancelled: all trials are through, and nothing was left for them")
+        reason = "all trials are through, and nothing was left for them"
+        if stop is not None:
+            reason = f"the first {stop.failed} trials all failed: {stop.reason}"
+        texts.append(f"{jobs} cancelled: {reason}")
 
     def _still_waiting(self) -> Tuple[int, List[str]]:
         """How many agents of this study wait, and the jobs they are of.

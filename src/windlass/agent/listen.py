@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Set
 
 from windlass.agent.child import NO_METRICS, Attempt
 from windlass.agent.config import AgentConfig
 from windlass.agent.gauge import Gauges
 from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, OutputPatterns, find_step
 from windlass.agent.nan_lines import find_not_finite
+from windlass.journal.reason import shorten
 
+_MOST_NOTES = 10  # about values that trials log and that are left out
 _SHOWN = 120  # characters of a line that is quoted
 
 
@@ -25,6 +27,8 @@ class Listener:
         self._curves = curves
         self._patterns = OutputPatterns(config.metrics)
         self._diverged = diverged  # what to do about an attempt whose metric is no number any more
+        self.note: Callable[[str], None] = lambda text: None
+        self._noted: Set[str] = set()
 
     def line_reader(self, attempt: Attempt) -> Callable[[bytes], None]:
         """What reads each line that an attempt prints."""
@@ -60,8 +64,24 @@ class Listener:
         _, _, when, step, values, of = message
         if step is not None:
             self._gauges.of(attempt).tell(attempt.started + when - attempt.started_wall, step, of)
-        _book(attempt).logged = True
-        self._record(attempt, when, step, values)
+        book = _book(attempt)
+        book.logged = True
+        book.texts.update((name, value) for name, value in values.items() if isinstance(value, str))
+        numbers = {name: value for name, value in values.items() if not isinstance(value, str)}
+        self._record(attempt, when, step, numbers)
+
+    def take_said(self, attempt: Attempt, said: Dict[str, Any]) -> None:
+        """A note of windlass.log, which is repeated once for the study and once for the trial; else use of memory."""
+        text = said.get("note")
+        if not isinstance(text, str):
+            self._gauges.of(attempt).take_said(said)
+            return
+        text = shorten(text)
+        if text not in attempt.remarks and len(attempt.remarks) < _MOST_NOTES:
+            attempt.remarks.append(text)
+        if text not in self._noted and len(self._noted) < _MOST_NOTES:
+            self._noted.add(text)
+            self.note(f"trial {attempt.trial.number}: {text}")
 
     def _record(self, attempt: Attempt, when: float, step: Optional[float], values: Dict[str, float]) -> None:
         book = _book(attempt)

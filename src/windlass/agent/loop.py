@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Collection, List, Optional
+from typing import Any, Collection, Dict, List, Optional
 
 from windlass.agent import ends
 from windlass.agent.child import Attempt
@@ -27,6 +27,7 @@ from windlass.agent.runner import Runner
 from windlass.agent.warm_watch import WarmLoss, WarmWatch
 from windlass.claims import ranges as rs
 from windlass.claims.alive import beat_s, fence_s
+from windlass.claims.first import FAILED_ALIKE, find_stop
 from windlass.claims.ranges import Ranges
 from windlass.claims.register import Overtaken
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
@@ -76,7 +77,7 @@ class Loop:
         self.companions: Optional[Companions] = None
         self._mode, self._reason = Mode.RUN, "nothing left"
         self._exit = ends.EXIT_DONE
-        self._warm = WarmWatch(poller, runner, self._note)
+        self._warm = WarmWatch(poller, runner, self._note, self._go_on_cold)
         self._began = time.monotonic()
         self._next_beat = self._began + min(_FIRST_BEAT_S, beat_s(limits.lease_s))
         self._next_control = self._began + _CONTROL_S
@@ -86,6 +87,7 @@ class Loop:
         self._unfinished: List[int] = []
         self._nobody_fits = False  # until something ends, or more is learned
         self._may_hold_more = False  # than we know of: then others have to find out when we are gone
+        self._stopped = False  # because the first trials of the study all failed alike
         runner.retry = queue.push_again
 
     # -- setting up and taking down
@@ -99,6 +101,7 @@ class Loop:
         self._guard = start_guard(self._agent, self._runtime_folder)
         self._runner.gauges.open()
         learned = self._claimer.learned()
+        self._heed_failures(learned)
         self._runner.sharing.open(self._runner.gauges.nvml, learned, self._claimer.learn_if_possible)
         for descriptor in (self._wake, self._fifo, self._launcher):
             if descriptor is not None:
@@ -111,7 +114,7 @@ class Loop:
             raise
         finally:
             self._take_down()
-        return self._exit or self._runner.tally.exit_code(self._runner.failed)
+        return self._exit or self._runner.tally.exit_code()
 
     def _take_down(self) -> None:
         # Nothing is under way here, unless an error of our own brought us down.
@@ -128,8 +131,8 @@ class Loop:
         if self.rehearsal is not None:
             self.rehearsal.close()
         self._runner.tally.close(self._reason)
-        bye = {"e": "bye", "t": round(time.time(), 3), "reason": self._reason, "failed": self._runner.failed}
-        self._journal.add(bye)
+        failed = self._runner.tally.failed
+        self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason, "failed": failed})
         try:
             self._journal.flush_reserve()
             # Only after the journal is written: whoever takes these trials next must know what became of them.
@@ -162,6 +165,7 @@ class Loop:
             runner.finish_ended()
             if runner.workplace is not None and runner.workplace.is_full:
                 self._disk_full(DiskFull("the study's outputs"))
+            self._heed_failures(runner.tally.news())
         now = time.monotonic()
         if self._limits.is_near(now) and self._mode in (Mode.RUN, Mode.DRAIN):
             self._end_is_near(self._limits.deadline or now)
@@ -273,6 +277,11 @@ class Loop:
         self._change(Mode.DRAIN, change)
         self._note(change + NOTE)
         self._exit = ends.EXIT_DONE if self._limits.job else EXIT_OUTDATED
+        self._let_go()
+        return True
+
+    def _let_go(self) -> None:
+        """Give back what has not begun, so that others can take it."""
         try:
             self._journal.flush()
             self._journal.sync()
@@ -280,7 +289,19 @@ class Loop:
             self._queue.clear()
         except (DiskFull, OSError):
             pass  # Still ours: given back at the end.
-        return True
+
+    def _heed_failures(self, learned: Optional[Dict[str, Any]]) -> None:
+        """Begin no more trials where the first ones of the study all failed alike; go on if another one ended well."""
+        if learned is None:
+            return
+        stop = find_stop(learned)
+        if stop is not None and self._mode is Mode.RUN:
+            self._stopped = True
+            self._change(Mode.DRAIN, f"{FAILED_ALIKE}{stop.reason}")
+            self._let_go()
+        elif stop is None and self._stopped and self._mode is Mode.DRAIN:
+            self._stopped = False
+            self._change(Mode.RUN, "nothing left")
 
     def _may_continue(self) -> bool:
         """Nothing under way and nothing to take: wait only where trials of others may still come back."""
@@ -323,9 +344,7 @@ class Loop:
         elif descriptor == self._launcher:
             self._read_launcher()
         elif self._warm.owns(descriptor):
-            loss = self._warm.read(descriptor)
-            if loss is not None:
-                self._go_on_cold(loss)
+            self._warm.read(descriptor)
 
     def _read_messages(self) -> None:
         try:
@@ -434,6 +453,7 @@ class Loop:
         if register is None:
             return
         self._runner.sharing.hear(register.learned)
+        self._heed_failures(register.learned)
         if self._mode is Mode.RUN and self._limits.job and register.is_beyond_throttle(self._agent):
             self._change(Mode.DRAIN, "fewer jobs at a time were asked for")
         cancelled = register.cancelled

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from windlass.events import finite_number, unwire_number, wire_number
+from windlass.events import finite_number, parse_texts, unwire_number, wire_number
 from windlass.journal.write import AppendFile
 
 _NUMBER = rb"([-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?))\b"
@@ -18,6 +18,9 @@ _STEP = re.compile(
 )
 
 
+Value = Union[float, str]
+
+
 class MetricBook:
     """Last, least, greatest and count of each metric of one attempt; grows with the number of names only.
 
@@ -26,7 +29,9 @@ class MetricBook:
 
     def __init__(self, before: Optional[Mapping[str, Any]] = None) -> None:
         self.values: Dict[str, List[float]] = {}
+        self.texts: Dict[str, str] = {}  # the last text of each name
         self._before = _unwired(before or {})
+        self.texts.update(parse_texts(before or {}))
         self.step: Optional[float] = None
         self.logged = False  # windlass.log was used: then output is not searched for the same names
 
@@ -44,15 +49,17 @@ class MetricBook:
             entry[2] = value
 
     def __bool__(self) -> bool:
-        return bool(self.values or self._before)
+        return bool(self.values or self._before or self.texts)
 
     def to_json(self) -> Dict[str, Any]:
-        """The metrics of all sessions up to now, as journals carry them."""
+        """The metrics of all sessions up to now, as journals carry them: four numbers, or one text."""
         whole = {**self._before, **self.values}
         for name in self._before:
             if name in self.values:
                 whole[name] = _joined(self._before[name], self.values[name])
-        return {name: [*map(wire_number, entry[:3]), int(entry[3])] for name, entry in whole.items()}
+        wired: Dict[str, Any] = {name: [text] for name, text in self.texts.items()}
+        wired.update((name, [*map(wire_number, entry[:3]), int(entry[3])]) for name, entry in whole.items())
+        return wired
 
 
 def _joined(before: List[float], after: List[float]) -> List[float]:
@@ -152,7 +159,12 @@ class MetricsFile:
 
 
 # Trial, attempt, when, step, metrics, steps in all.
-Message = Tuple[int, int, float, Optional[float], Dict[str, float], Optional[float]]
+Message = Tuple[int, int, float, Optional[float], Dict[str, Value], Optional[float]]
+
+
+def parse_value(value: Any) -> Value:
+    """A number, or text as it is. Raises ValueError or TypeError for anything else."""
+    return value if isinstance(value, str) else float(value)
 
 
 class MessageReader:
@@ -172,10 +184,10 @@ class MessageReader:
                     self._deliver_said(parts)
                     continue
                 number, attempt, when, step, values, *of = parts
-                numbers = {str(name): float(value) for name, value in values.items()}
+                entries = {str(name): parse_value(value) for name, value in values.items()}
                 # A step or a total that is no number can be counted with by nobody.
                 total = finite_number(of[0]) if of else None
-                message = (int(number), int(attempt), float(when), finite_number(step), numbers, total)
+                message = (int(number), int(attempt), float(when), finite_number(step), entries, total)
             except (ValueError, TypeError, AttributeError, OverflowError):
                 continue  # not from windlass.log
             self._deliver(message)

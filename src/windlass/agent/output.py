@@ -154,6 +154,10 @@ class Stream:
             self._redraw_gap_s = min(60.0, self._redraw_gap_s * 1.5)
         self._write(now)
 
+    def give_way(self, now: float) -> None:
+        """Hand over what waits, because something comes on the other stream; a line that is redrawn stays."""
+        self._write(now)
+
     def finish(self, now: float) -> None:
         """The stream has ended: everything goes to the log."""
         if self._reader is not None and self._line:

@@ -79,7 +79,7 @@ class Pipes:
         except BlockingIOError:
             return
         if data:
-            self._stream(attempt, attempt.ends[pipe]).feed(data, time.time())
+            self._feed(attempt, attempt.ends[pipe], data)
         else:
             del attempt.ends[pipe]
             self._close(pipe)
@@ -90,12 +90,20 @@ class Pipes:
         for pipe, kind in attempt.ends.items():
             try:
                 while data := os.read(pipe, _READ_BYTES):
-                    self._stream(attempt, kind).feed(data, time.time())
+                    self._feed(attempt, kind, data)
             except BlockingIOError:
                 held = True
             self._close(pipe)
         attempt.ends = {}
         return held
+
+    def _feed(self, attempt: Attempt, kind: int, data: bytes) -> None:
+        """Keep what came. What came before it on the other stream goes to the log first, to stand before it there."""
+        now = time.time()
+        for other, stream in attempt.streams.items():
+            if other != kind:
+                stream.give_way(now)
+        self._stream(attempt, kind).feed(data, now)
 
     def _stream(self, attempt: Attempt, kind: int) -> Stream:
         """Made for the first byte: most trials have nothing to say on one of the two."""

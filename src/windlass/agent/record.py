@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from windlass.agent.child import Attempt
+from windlass.journal.reason import shorten
 from windlass.journal.write import encode_event
 from windlass.states import Cause
 
@@ -38,6 +39,8 @@ def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
         use["before_s"] = round(attempt.before_s, 3)
     if use:
         more["use"] = use
+    if attempt.why:
+        more["why"] = shorten(attempt.why)
     if attempt.note or attempt.remarks:
         more["note"] = "; ".join(filter(None, (attempt.note, *attempt.remarks)))
     return f"{line},{encode_event(more)[1:]}" if more else line + "}"

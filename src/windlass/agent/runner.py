@@ -92,14 +92,13 @@ class Runner:
         self.output = OutputLog(paths.output_of(agent), paths.output_index_of(agent))
         self.curves = MetricsFile(paths.metrics_of(agent))
         self._listener = Listener(config, self.curves, gauges, lambda attempt: self.stop(attempt, Cause.DIVERGED))
+        self._listener.note = self._note
         self.pipes = Pipes(poller, self.output, self._listener, config.output_limit_bytes)
         self._nan_files = NanFiles(self._env, self._checkpoints, config, len(slots)) if config.watch_nan else None
         self.workplace = workplace  # None: trials are executed in the project itself
         self.no_folder = ""  # why a trial could not be given a working folder
-        self._count = 0
+        self._count = self.finished = 0
         self.tally = Tally()
-        self.finished = 0
-        self.failed = 0
         self.handed_back: Set[int] = set()  # trials that were interrupted: anybody's again once this agent ends
         self.taking = True  # whether there will be more turns here
         self.retry: Callable[[Trial], None] = lambda trial: None
@@ -256,6 +255,7 @@ class Runner:
         self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
 
     def _say(self, attempt: Attempt, text: str) -> None:
+        attempt.why = text
         data = text.encode("utf-8", "replace") + b"\n"
         self.output.add(data, attempt.trial.number, attempt.attempt, OURS, time.time())
 
@@ -268,10 +268,10 @@ class Runner:
             self._listener.take_logged(attempt, message)
 
     def deliver_said(self, said: Dict[str, Any]) -> None:
-        """A word of the framework inside a trial."""
+        """Something that is no metric: from windlass.log, or from the framework inside a trial."""
         attempt = self.attempts.get(said.get("attempt", -1))
         if attempt is not None:
-            self.gauges.of(attempt).take_said(said)
+            self._listener.take_said(attempt, said)
 
     # -- ending
 
@@ -475,7 +475,7 @@ class Runner:
         if used <= allowed and cause not in NEVER_RETRIED:
             self._try_again(attempt)
         elif cause is not Cause.CANCELLED:  # which is what the user wanted
-            self.failed += 1
+            self.tally.failed_for_good(attempt, cause)
 
     def live(self) -> Dict[str, Any]:
         """Metrics, progress and use of the attempts under way, for the beat."""

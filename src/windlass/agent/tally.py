@@ -6,7 +6,8 @@ import time
 from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
-from windlass.agent.child import Attempt
+from windlass.agent.child import Attempt, cause_of
+from windlass.agent.first import FirstTrials
 from windlass.journal.code import render_code
 from windlass.states import Cause
 
@@ -63,6 +64,8 @@ class Tally:
     def __init__(self, log: Optional[JobLog] = None, as_trial: bool = False) -> None:
         self._log = log
         self._as_trial = as_trial
+        self.first: Optional[FirstTrials] = None
+        self.failed = 0  # trials that are not tried again
         self._only: Optional[int] = None  # the one trial so far; -1 for several
         self._code = 0
         self._counts: Dict[str, int] = {}
@@ -77,10 +80,14 @@ class Tally:
 
     def begun(self, number: int) -> None:
         self._only = number if self._only in (None, number) else -1
+        if self.first is not None:
+            self.first.begun(number)
 
     def ended(self, attempt: Attempt, cause: Cause, code: int, number: int) -> None:
         self._code = code or (128 + number if number else _FAILED)
         self._counts[cause.value] = self._counts.get(cause.value, 0) + 1
+        if self.first is not None:
+            self.first.ended(attempt, cause)
         if cause is Cause.DONE:
             self._last_s.append(attempt.ended - attempt.started)
             self.longest_s = max(self.longest_s or 0.0, self._last_s[-1])
@@ -89,13 +96,24 @@ class Tally:
             how = f" (signal {number})" if number else f" (exit code {code})" if code else ""
             self._log.trial(attempt, cause, how)
 
+    def news(self) -> Optional[Dict[str, Any]]:
+        """What agents have learned, if a report of this agent has changed it since the last call."""
+        return None if self.first is None else self.first.news()
+
+    def failed_for_good(self, attempt: Attempt, cause: Cause) -> None:
+        """The attempt has failed, and its trial is not tried again."""
+        self.failed += 1
+        if self.first is not None:
+            _, code, number = cause_of(attempt.status)
+            self.first.failed(attempt, cause, code, number)
+
     def close(self, reason: str) -> None:
         if self._log is not None:
             counts = ", ".join(f"{count} {cause}" for cause, count in self._counts.items())
             self._log.write(f"attempts: {counts or 'none'}; the agent ends: {reason}")
 
-    def exit_code(self, failed: int) -> int:
+    def exit_code(self) -> int:
         """0 where no trial has failed. The code of a process that a signal ended is the shell's: 128 and its number."""
-        if not failed:
+        if not self.failed:
             return 0
         return self._code if self._as_trial and self._only not in (None, -1) else _FAILED

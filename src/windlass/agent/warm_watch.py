@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from typing import Callable, Dict, List, Optional, Union
+from typing import Callable, Dict, List, Union
 
 from windlass.agent.child import Attempt
 from windlass.agent.runner import Runner
@@ -22,10 +22,13 @@ class WarmLoss:
 class WarmWatch:
     """The descriptors of an agent's warm interpreters."""
 
-    def __init__(self, poller: select.epoll, runner: Runner, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, poller: select.epoll, runner: Runner, note: Callable[[str], None], lost: Callable[[WarmLoss], None]
+    ) -> None:
         self._poller = poller
         self._runner = runner
         self._note = note
+        self._lost = lost  # called for an interpreter that serves no longer
         self._servers: Dict[int, WarmServer] = {}
 
     def owns(self, descriptor: int) -> bool:
@@ -46,8 +49,8 @@ class WarmWatch:
             self._poller.register(server.fileno(), select.EPOLLIN)
         warming.opened.clear()
 
-    def read(self, descriptor: int) -> Optional[WarmLoss]:
-        """Pass on what an interpreter reports. Returns its loss where it serves no longer, else None."""
+    def read(self, descriptor: int) -> None:
+        """Pass on what an interpreter reports."""
         server = self._servers[descriptor]
         for event in server.read():
             if isinstance(event, Started):
@@ -55,11 +58,11 @@ class WarmWatch:
             elif isinstance(event, Ended):
                 self._runner.warm_ended(event.token, event.status, event.max_rss_kb, event.cpu_s)
             elif isinstance(event, (Refused, Gone)):
-                return self._lose(descriptor, server, event)
+                self._lost(self._lose(descriptor, server, event))
+                return
             elif isinstance(event, (Ready, Learned)):
                 for note in event.notes:
                     self._note(note)
-        return None
 
     def _lose(self, descriptor: int, server: WarmServer, event: Union[Refused, Gone]) -> WarmLoss:
         self._poller.unregister(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from windlass.agent.config import AgentConfig
@@ -113,15 +112,3 @@ class Warming:
     def close(self) -> None:
         for server in self._servers.values():
             server.close()
-
-    def update_watched(self, poller: "select.epoll", watched: Dict[int, WarmServer]) -> None:
-        """Let go of servers that were closed since the last call, and watch those that were opened."""
-        for server in self.closed:
-            watched.pop(server.fileno(), None)
-            poller.unregister(server.fileno())
-            server.close()
-        self.closed.clear()
-        for server in self.opened:
-            watched[server.fileno()] = server
-            poller.register(server.fileno(), select.EPOLLIN)
-        self.opened.clear()

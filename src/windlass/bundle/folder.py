@@ -20,6 +20,7 @@ from windlass.bundle.live import list_live
 from windlass.bundle.words import names_local_folder
 from windlass.bundle.zipapp import build_agent
 from windlass.claims import ranges as rs
+from windlass.claims.first import forget_first
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
@@ -173,6 +174,9 @@ def _prepare(
         wanted = current if sample is None else choose_sample(current, sample)
         open_trials = rs.subtract(rs.subtract(wanted, done), register.held_ranges())
         register.todo = rs.subtract(open_trials, register.cancelled)
+        # Of a sample everything is executed: it is there to show what works.
+        going = plan.keep_going or sample is not None or bool(rs.intersect(done, current))
+        register.learned = forget_first(register.learned, going)
         return register
 
     register = register_file.update(change)

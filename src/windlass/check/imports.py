@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.errors import Problem, input_error
+from windlass.journal.reason import package_of
 from windlass.launch._shell import ask
+from windlass.model import Study
+from windlass.search import iterate_trials
 
 _MOST_FILES = 500
 _OURS = ("windlass",)  # trials get it from the agent
 _OPTIONAL = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
-# Where the package is called otherwise than the module.
-_PACKAGES = {
-    "cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",
-    "yaml": "pyyaml", "bs4": "beautifulsoup4", "dotenv": "python-dotenv", "Crypto": "pycryptodome",
-    "pl_bolts": "lightning-bolts", "git": "gitpython", "dateutil": "python-dateutil", "attr": "attrs",
-}  # fmt: skip
 # Executed by the Python that is asked: names on its command line, those that it lacks as JSON.
 _ASK = """
 import importlib.util, json, sys
@@ -33,6 +32,8 @@ for name in json.loads(sys.argv[1]):
 print(json.dumps(missing))
 """
 _PATIENCE_S = 300.0
+_NOT_AT_START = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.If, ast.Match)
+_MOST_TRIALS = 50
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,38 @@ def find_scripts(words: Sequence[str], workdir: str) -> list[str]:
     return found
 
 
-def find_imports(scripts: Sequence[str], folders: Sequence[str]) -> list[Import]:
+def find_missing_at_start(study: Study) -> list[Problem]:
+    """A problem for each module that the Python scripts of a study import at once and that their Python lacks.
+
+    Only of studies whose trials get what is on PATH: what an environment of their own has is not known here.
+    """
+    if study.environment is not None:
+        return []
+    scripts: dict[str, list[str]] = {}
+    for trial in itertools.islice(iterate_trials(study), _MOST_TRIALS):
+        for _, words in trial.stages:
+            if os.path.basename(words[0]).startswith("python"):
+                found = scripts.setdefault(words[0], [])
+                found += [path for path in find_scripts(words[1:], study.workdir) if path not in found]
+    problems = []
+    for program, paths in scripts.items():
+        python = shutil.which(program, path=os.environ.get("PATH"))
+        imports = find_imports(paths, [study.workdir], at_start=True)
+        if python is not None and imports:
+            problems += find_missing(imports, python, os.environ)
+    return problems
+
+
+def find_imports(scripts: Sequence[str], folders: Sequence[str], at_start: bool = False) -> list[Import]:
     """What the scripts import from elsewhere, through all files of `folders` that they import on the way.
 
-    Imports that may fail (inside ``try``) and those for type checkers are left out.
+    Imports that may fail (inside ``try``) and those for type checkers are left out; with `at_start`, also those inside
+    functions and conditions, which a program may never come to.
     """
     todo, seen, found = list(scripts), set(scripts), dict[str, Import]()
     while todo and len(seen) <= _MOST_FILES:
         path = todo.pop(0)
-        for said in _read_imports(path):
+        for said in _read_imports(path, at_start):
             here = os.path.dirname(path)
             for _ in range(said.level - 1):
                 here = os.path.dirname(here)
@@ -97,7 +121,7 @@ def find_missing(imports: Sequence[Import], python: str, env: Mapping[str, str])
     return [
         Problem(
             f"imports {one.name}, which {python} does not have",
-            f"pip install {_PACKAGES.get(one.name, one.name)}, or take it out",
+            f"pip install {package_of(one.name)}, or take it out",
             os.path.relpath(one.file),
             one.line,
         )
@@ -106,16 +130,16 @@ def find_missing(imports: Sequence[Import], python: str, env: Mapping[str, str])
     ]
 
 
-def _read_imports(path: str) -> Iterator[_Said]:
+def _read_imports(path: str, at_start: bool) -> Iterator[_Said]:
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read(), path)
     except (OSError, SyntaxError, ValueError):
         return
-    yield from _walk(tree)
+    yield from _walk(tree, at_start)
 
 
-def _walk(node: ast.AST) -> Iterator[_Said]:
+def _walk(node: ast.AST, at_start: bool) -> Iterator[_Said]:
     if isinstance(node, ast.Import):
         yield from (_Said(alias.name, node.lineno) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -123,16 +147,18 @@ def _walk(node: ast.AST) -> Iterator[_Said]:
         names = [".".join([*base, alias.name]) for alias in node.names]
         yield from (_Said(name, node.lineno, node.level) for name in [*base, *names])
     else:
-        for child in _certain(node):
-            yield from _walk(child)
+        for child in _certain(node, at_start):
+            yield from _walk(child, at_start)
 
 
-def _certain(node: ast.AST) -> Iterator[ast.AST]:
+def _certain(node: ast.AST, at_start: bool) -> Iterator[ast.AST]:
     """What is executed for certain, or at least not guarded against a module that is missing."""
     if isinstance(node, ast.Try) and any(_catches_import(handler) for handler in node.handlers):
         yield from node.finalbody
     elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
         yield from node.orelse
+    elif at_start and isinstance(node, _NOT_AT_START):
+        return
     else:
         yield from ast.iter_child_nodes(node)
 

@@ -20,6 +20,7 @@ from windlass.check.options import find_option_problems
 from windlass.check.record import write_record
 from windlass.check.shared import check_shared
 from windlass.check.trial import TriedTrial, check_trial, try_trial
+from windlass.cli.examples import check_example
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import Asked, read_request, read_seconds
 from windlass.errors import InputError, Problem, input_error
@@ -87,6 +88,7 @@ def _climb(asked: Asked, site: Site, why_not: str, as_json: bool) -> int:
         raise InputError([Problem("the study has no ladder", _LADDER, study.source)])
     if why_not:
         raise input_error(f"the ladder is climbed on this machine: {why_not}", "windlass shell opens a job to do it in")
+    check_example(study)
     plan = plan_ladder(study, site, os.path.dirname(asked.plan.folder))
     width = max(len(rung.name) for rung in study.ladder)
     results = []

@@ -5,14 +5,19 @@ What an example shows and how it is started is said once, in the comment at the 
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from windlass.errors import input_error
+from windlass.check.imports import find_imports, find_missing_at_start
+from windlass.errors import InputError, input_error
+from windlass.journal.reason import package_of
+from windlass.model import Study
 from windlass.paths import find_study_file
 
 ALIASES = {"simple": "quickstart", "array": "task-file"}
@@ -21,6 +26,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PLACES = (os.path.join(_PACKAGE, "_examples"), os.path.join(_PACKAGE, os.pardir, os.pardir, "examples"))
 _TASKS = "tasks.txt"
 _BORROWED = re.compile(r"\.\./([\w-]+)/([\w.-]+)")  # a file of another example
+_SCRIPT = re.compile(r"[\w./-]+\.py\b")
 _LITTER = ("__pycache__", ".windlass", "*.pyc", "*~")
 
 
@@ -30,14 +36,19 @@ class Example:
     folder: str
     about: str
     steps: tuple[str, ...]  # what to type inside a copy, perhaps with an explanation behind wide space
+    needs: tuple[str, ...] = ()  # packages that have to be installed before
 
     def commands(self) -> list[str]:
         return [re.split(r"\s{3,}", step)[0] for step in self.steps]
 
 
+def _find_place() -> str | None:
+    return next((place for place in _PLACES if os.path.isdir(place)), None)
+
+
 def read_examples() -> dict[str, Example]:
     """All examples by name."""
-    place = next((place for place in _PLACES if os.path.isdir(place)), None)
+    place = _find_place()
     if place is None:
         raise input_error(
             "this installation has no examples",
@@ -49,8 +60,40 @@ def read_examples() -> dict[str, Example]:
         file = find_study_file(folder) or os.path.join(folder, _TASKS)
         if os.path.isfile(file):
             with open(file, encoding="utf-8") as stream:
-                found[name] = _parse_head(name, folder, stream.read())
+                text = stream.read()
+            found[name] = replace(_parse_head(name, folder, text), needs=_find_needs(folder, text))
     return found
+
+
+def _find_needs(folder: str, text: str) -> tuple[str, ...]:
+    """Packages that the scripts of a study file import at once; none where the study brings an environment."""
+    if re.search(r"^environment:", text, re.MULTILINE):
+        return ()
+    scripts = [os.path.normpath(os.path.join(folder, path)) for path in dict.fromkeys(_SCRIPT.findall(text))]
+    imports = find_imports([path for path in scripts if os.path.isfile(path)], [folder], at_start=True)
+    return tuple(package_of(one.name) for one in imports if one.name not in sys.stdlib_module_names)
+
+
+def check_example(study: Study) -> None:
+    """Raise InputError where a study is one of our examples and this machine lacks what it needs.
+
+    A study of the user's own is not judged so: its imports may come from anywhere.
+    """
+    first = study.source_text.split("\n", 1)[0]
+    if first.startswith("# ") and first in _first_lines():
+        problems = find_missing_at_start(study)
+        if problems:
+            raise InputError(problems)
+
+
+def _first_lines() -> set[str]:
+    """The first line of each study file of the examples, which tells them apart from studies of the user's own."""
+    lines = set()
+    place = _find_place() or ""
+    for path in glob.glob(os.path.join(glob.escape(place), "*", "*.yaml")) if place else ():
+        with open(path, encoding="utf-8") as file:
+            lines.add(file.readline().rstrip("\n"))
+    return lines
 
 
 def choose_example(name: str) -> Example:

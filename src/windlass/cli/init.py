@@ -54,20 +54,26 @@ def command(script: str | None, output: str, example: str | None, yes: bool, as_
 def show_examples(as_json: bool) -> None:
     examples = read_examples()
     if as_json:
-        print(json.dumps([{"name": one.name, "about": one.about} for one in examples.values()], ensure_ascii=False))
+        listed = [{"name": one.name, "about": one.about, "needs": list(one.needs)} for one in examples.values()]
+        print(json.dumps(listed, ensure_ascii=False))
         return
     names = {name: alias for alias, name in ALIASES.items()}
     for one in examples.values():
         also = f" (or {names[one.name]})" if one.name in names else ""
-        print(f"{one.name + also:24} {one.about}")
+        needs = f" Needs {', '.join(one.needs)}." if one.needs else ""
+        print(f"{one.name + also:24} {one.about}{needs}")
 
 
 def start_example(name: str, folder: str, as_json: bool) -> None:
     example = choose_example(name)
     copy_example(example, folder)
     if as_json:
-        print(json.dumps({"example": example.name, "folder": os.path.abspath(folder), "next": example.commands()}))
+        made = {"example": example.name, "folder": os.path.abspath(folder), "next": example.commands()}
+        print(json.dumps({**made, "needs": list(example.needs)}))
         return
+    if example.needs:
+        packages = ", ".join(example.needs)
+        print(f"this example needs {packages}; where your `python` lacks it: pip install {' '.join(example.needs)}")
     print(f"wrote {folder}; next:\n  cd {shlex.quote(folder)}")
     for step in example.steps:
         print(f"  {step}")

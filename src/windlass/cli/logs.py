@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -20,27 +22,32 @@ from windlass.cli.terminal import ProgramOutput
 from windlass.collect.attempts import read_attempts, read_retries
 from windlass.collect.index import StudyIndex, read_record
 from windlass.collect.joblog import write_joblog
-from windlass.collect.output import OutputReader, Piece, last_lines
+from windlass.collect.output import OutputReader, Piece, last_lines, read_ends
 from windlass.collect.trials import find_trials
 from windlass.counted import counted
 from windlass.errors import input_error
 from windlass.journal.fold import TrialRecord
 from windlass.journal.read import journal_files, writer_of
+from windlass.journal.reason import from_traceback, reason_key
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import TrialFile
+from windlass.view.escapes import RED, paint
 from windlass.view.story import render_verdict
+from windlass.view.table import wants_color
 
 Outputs = dict[int, ProgramOutput]
 Attempt = tuple[str, int]  # an agent, and the number that it gave an attempt
 _FOLLOW_S = 0.3
 _NOT_WELL = (State.FAILED, State.INTERRUPTED)
+_BATCH = 500  # trials whose last lines are in memory at a time
+_MOST_NUMBERS = 20
 
 
 @click.command()
 @click.argument("trial", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the trial ends.")
-@click.option("--failed", is_flag=True, help="The last lines of each trial that did not end well.")
+@click.option("--failed", is_flag=True, help="The last lines of trials that did not end well, equal ones once.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last N lines of each trial (--failed: 10).")
 @click.option("--all", "everything", is_flag=True, help="Also attempts before the trial's last `windlass retry`.")
 @click.option("--joblog", metavar="FILE", help="Write GNU parallel's joblog of all attempts that have ended.")
@@ -169,17 +176,49 @@ class _Shown:
             yield from self._readers[agent, attempt].read(self._number, attempt)
 
 
+@dataclass
+class _Alike:
+    """Trials that did not end well in the same way."""
+
+    verdict: str
+    text: bytes  # the last lines of the first one
+    is_same: bool = True  # whether the others printed exactly the same
+    trials: list[tuple[int, str]] = field(default_factory=list)  # number and id
+
+
 def _show_failed(paths: StudyPaths, lines: int) -> None:
+    """The last lines of trials that did not end well; once where several ended alike."""
     index = StudyIndex(paths)
     index.refresh()
     trials = TrialFile(paths)
-    for record in index.records(states=_NOT_WELL):
-        identifier = trials.read(record.number)["id"]
-        print(f"== {record.number} {identifier} {render_verdict(record)}", flush=True)
-        if record.agent:
-            _write(last_lines(OutputReader(paths, record.agent).read(record.number, record.attempt), lines))
+    groups: dict[tuple[str, str], _Alike] = {}
+    records = index.records(states=_NOT_WELL)
+    while batch := list(itertools.islice(records, _BATCH)):
+        attempts = [(record.agent, record.number, record.attempt) for record in batch if record.agent]
+        ends = read_ends(paths, attempts, lines)
+        for record in batch:
+            text = ends.get((record.number, record.attempt), b"")
+            verdict = render_verdict(record)
+            shown = from_traceback(text.decode("utf-8", "replace"))
+            alike = groups.setdefault((verdict, reason_key(shown)), _Alike(verdict, text))
+            alike.is_same = alike.is_same and text == alike.text
+            alike.trials.append((record.number, trials.read(record.number)["id"]))
     index.close()
     trials.close()
+    color = RED if wants_color(sys.stdout) else ""
+    for alike in groups.values():
+        print(paint(_head(alike), color), flush=True)
+        _write(alike.text)
+
+
+def _head(alike: _Alike) -> str:
+    (number, identifier), *others = alike.trials
+    if not others:
+        return f"== {number} {identifier} {alike.verdict}"
+    numbers = " ".join(str(number) for number, _ in alike.trials[:_MOST_NUMBERS])
+    more = " …" if len(alike.trials) > _MOST_NUMBERS else ""
+    of_which = "all printed" if alike.is_same else f"alike; of trial {number}"
+    return f"== {len(alike.trials)} trials {alike.verdict}: {numbers}{more} ({of_which})"
 
 
 def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, everything: bool) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import click
 
 from windlass.bundle.environment import prepare_environment
 from windlass.bundle.folder import remember_place
+from windlass.cli.examples import check_example
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import Asked, read_request, warn
 from windlass.counted import counted
@@ -73,6 +74,7 @@ def command(
     if plot is not None:
         _check_plot(plot, wish)
     asked = _read_request(ctx.meta["words"], options)
+    check_example(asked.study)
     warn(asked.study.warnings)
     spread = choose_spread(asked.study, asked.study.variants)
     if spread.left_out:

@@ -21,6 +21,7 @@ from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.view.escapes import REDRAW
 from windlass.view.progress import Progress, RateMeter, render_line, render_plain
+from windlass.view.table import wants_color
 
 _LIVE_S = 0.1
 _FIRST_PLAIN_S = 2.0
@@ -34,7 +35,7 @@ class StreamReporter:
         self._folder = folder  # of the study; commands that are printed name it where they have to
         self._quiet = quiet
         self._live = not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._color = self._live and "NO_COLOR" not in os.environ
+        self._color = self._live and wants_color(sys.stderr)
         self._meter = RateMeter()
         self._began = time.monotonic()
         self._next = 0.0

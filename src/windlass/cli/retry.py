@@ -38,6 +38,7 @@ from windlass.view.plan import render_submitted
 @click.option(
     "--fresh", is_flag=True, help="Begin at the beginning: checkpoints are moved aside, and the command says where."
 )
+@click.option("--keep-going", is_flag=True, help="Go on also where the first trials all fail for the same reason.")
 @click.option("--no-run", is_flag=True, help="Only put them back; agents at work take them, or the next `run`.")
 @click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
 @click.option("--on", type=click.Choice(["slurm", "local"]), help="Where (default: where the study ran).")
@@ -54,6 +55,7 @@ def command(
     cancelled: bool,
     done: bool,
     fresh: bool,
+    keep_going: bool,
     no_run: bool,
     wait: bool,
     on: str | None,
@@ -82,12 +84,10 @@ def command(
     reporter = StreamReporter(quiet or as_json, paths.folder)
     code = refresh_code(paths) if chosen else None
     moved = _prepare(paths, chosen, fresh)
-    put_back = retry_trials(paths, chosen)
+    put_back = retry_trials(paths, chosen, keep_going)
     if not quiet and not as_json:
-        click.echo(
-            "\n".join([counted(rs.count(put_back), "trial is", "trials are") + " put back", *_render_moved(moved)]),
-            err=True,
-        )
+        text = f"{counted(rs.count(put_back), 'trial is', 'trials are')} put back"
+        click.echo("\n".join([text, *_render_moved(moved)]), err=True)
     reporter.say_code(code)
     if no_run or not put_back:
         if as_json:

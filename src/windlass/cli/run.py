@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,6 +14,7 @@ import click
 from windlass.bundle.environment import prepare_environment
 from windlass.bundle.folder import Prepared, remember_place
 from windlass.check.record import passed_at
+from windlass.cli.examples import check_example
 from windlass.cli.hints import name_study
 from windlass.cli.known_warnings import KnownWarnings
 from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
@@ -32,6 +35,7 @@ from windlass.spec.units import parse_duration_s
 from windlass.view.plan import render_cost_line, render_submitted
 from windlass.view.status import render_end, view_to_json
 from windlass.view.story import render_failed
+from windlass.view.table import wants_color
 
 _MANY_TRIALS = 100_000
 _MOST_NAMED = 10
@@ -50,6 +54,7 @@ _MOST_NAMED = 10
 @click.option("--sample", type=click.IntRange(1), metavar="K", help="Only K trials, far apart: do they work at all?")
 @click.option("--rehearse", is_flag=True, help="One agent first; the rest once its usage has levelled out and fits.")
 @click.option("--rehearse-limit", default="5m", metavar="TIME", show_default=True, help="For that to happen, at most.")
+@click.option("--keep-going", is_flag=True, help="Go on also where the first trials all fail for the same reason.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @yes_option
 @json_option
@@ -62,6 +67,7 @@ def command(
     sample: int | None,
     rehearse: bool,
     rehearse_limit: str,
+    keep_going: bool,
     quiet: bool,
     yes: bool,
     as_json: bool,
@@ -78,7 +84,7 @@ def command(
     """
     chosen = options["on"]
     rehearse_s = _read_limit(rehearse_limit) if rehearse else None
-    asked = read_request(ctx.meta["words"], options)
+    asked = _read_request(ctx, options, keep_going)
     plan = asked.plan
     if joblog is not None:
         _check_joblog(joblog, asked.cluster is not None and not wait)
@@ -112,6 +118,12 @@ def command(
         for line in render_failed(read_failed(outcome.paths, _MOST_NAMED)):
             click.echo(f"  {line}", err=True)
     return outcome.exit_code
+
+
+def _read_request(ctx: click.Context, options: dict[str, Any], keep_going: bool) -> Asked:
+    asked = read_request(ctx.meta["words"], options)
+    check_example(asked.study)
+    return replace(asked, plan=replace(asked.plan, keep_going=keep_going))
 
 
 def _check_joblog(path: str, unattended: bool) -> None:
@@ -184,8 +196,8 @@ class _RunReporter(StreamReporter):
 
 
 def show_outcome(outcome: Outcome, as_json: bool, quiet: bool) -> None:
-    view = look(outcome.paths)
+    view = look(outcome.paths, failures=True)
     if as_json:
         print(json.dumps({**view_to_json(view), "exit_code": outcome.exit_code}, indent=2))
     elif not quiet:
-        click.echo(name_study(render_end(view), outcome.paths), err=True)
+        click.echo(name_study(render_end(view, wants_color(sys.stderr)), outcome.paths), err=True)

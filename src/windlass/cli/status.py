@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import click
 
@@ -16,6 +17,7 @@ from windlass.errors import InputError, input_error
 from windlass.paths import StudyPaths
 from windlass.secrets import mask
 from windlass.view.status import render_status, view_to_json
+from windlass.view.table import wants_color
 
 Job = tuple[int, int | None]  # number, task
 
@@ -30,8 +32,11 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
     A job's number (123, or 123_4 for one task) stands for the study it belongs to.
     """
     paths, job = find_study_or_job(study, folder)
-    view = look(paths)
-    shown = json.dumps(view_to_json(view), indent=2) if as_json else name_study(render_status(view, job), paths)
+    view = look(paths, failures=True)
+    if as_json:
+        shown = json.dumps(view_to_json(view), indent=2)
+    else:
+        shown = name_study(render_status(view, job, wants_color(sys.stdout)), paths)
     print(mask(shown, os.environ))
 
 

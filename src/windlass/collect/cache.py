@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS journal (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS trial (
     number INTEGER PRIMARY KEY, state, cause, t, rank, writer, starts, attempt, start, duration_s, exit_code,
-    signal, stage, output_bytes, rss_mb, cpu_s, step, metrics, note, use, more
+    signal, stage, output_bytes, rss_mb, cpu_s, step, metrics, note, use, why, more
 );
 CREATE INDEX IF NOT EXISTS trial_not_done ON trial (state) WHERE state <> 'done';
 CREATE TABLE IF NOT EXISTS note (t, writer, text, number, routine);

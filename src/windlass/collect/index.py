@@ -101,6 +101,11 @@ class StudyIndex:
         query = f"SELECT number FROM trial WHERE 1{_state_condition(states)} ORDER BY number"
         return (number for (number,) in self._select(query))
 
+    def failed(self) -> Iterator[tuple[Any, ...]]:
+        """Number, cause, exit code, signal, stage, last words and note of each trial that failed."""
+        columns = "number, cause, exit_code, signal, stage, why, note"
+        return self._select(f"SELECT {columns} FROM trial WHERE 1{_state_condition((State.FAILED,))} ORDER BY number")
+
     def record(self, number: int) -> TrialRecord | None:
         return next(self.records([number]), None)
 

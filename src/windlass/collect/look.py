@@ -8,8 +8,10 @@ import time
 from typing import Any
 
 from windlass.claims import ranges as rs
+from windlass.claims.first import find_stop
 from windlass.claims.recover import Coroner, Fate
 from windlass.claims.register import Register, RegisterFile
+from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.reconcile import StudyView, split_lost, study_view
@@ -53,8 +55,11 @@ def header_of(agent: AgentRecord) -> dict[str, Any]:
     }
 
 
-def look(paths: StudyPaths, *, accounting: bool | None = None) -> StudyView:
-    """The study as it is now. Reads only what is new since the last look; `accounting` is for `look_at_jobs`."""
+def look(paths: StudyPaths, *, accounting: bool | None = None, failures: bool = False) -> StudyView:
+    """The study as it is now. Reads only what is new since the last look; `accounting` is for `look_at_jobs`.
+
+    With `failures`, also why trials failed, which reads the settings of those that did.
+    """
     register = read_register(paths)
     index = StudyIndex(paths)
     index.refresh()
@@ -75,6 +80,8 @@ def look(paths: StudyPaths, *, accounting: bool | None = None) -> StudyView:
             notes=index.notes(),
             damaged_lines=index.damaged(),
             jobs=look_at_jobs(paths, agents, accounting=accounting),
+            stop=find_stop(register.learned),
+            failures=read_failures(paths, index, register.current) if failures else (),
         )
     finally:
         index.close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from windlass.journal.pieces import PIECE
 from windlass.paths import StudyPaths
 
 _INDEX_BYTES = PIECE.size * 65536
+_END_BYTES = 32 << 10
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,10 @@ class OutputReader:
         self._index_path = paths.output_index_of(agent)
         self._position = 0
 
-    def read(self, number: int | None = None, attempt: int | None = None) -> Iterator[Piece]:
-        """New pieces of one trial, one attempt at it, or of all."""
+    def read(
+        self, number: int | None = None, attempt: int | None = None, chosen: Container[tuple[int, int]] | None = None
+    ) -> Iterator[Piece]:
+        """New pieces of one trial, of one attempt at it, of the `chosen` pairs of trial and attempt, or of all."""
         try:
             with open(self._index_path, "rb") as index, open(self._log_path, "rb") as log:
                 index.seek(self._position)
@@ -40,13 +43,30 @@ class OutputReader:
                     whole = len(block) - len(block) % PIECE.size
                     self._position += whole
                     for offset, when, length, owner, owner_attempt, stream in PIECE.iter_unpack(block[:whole]):
-                        if (number is None or owner == number) and (attempt is None or owner_attempt == attempt):
+                        wanted = (number is None or owner == number) and (attempt is None or owner_attempt == attempt)
+                        if wanted and (chosen is None or (owner, owner_attempt) in chosen):
                             data = os.pread(log.fileno(), length, offset)
                             yield Piece(owner, owner_attempt, stream, when, data)
                     if whole < len(block):
                         return
         except FileNotFoundError:
             return
+
+
+def read_ends(paths: StudyPaths, attempts: Iterable[tuple[str, int, int]], lines: int) -> dict[tuple[int, int], bytes]:
+    """The last lines of several attempts, each an agent, a trial and a number, by trial and number.
+
+    Each agent's index is read once. Of an attempt, the last 32 KB at most are looked at.
+    """
+    wanted: dict[str, set[tuple[int, int]]] = {}
+    for agent, number, attempt in attempts:
+        wanted.setdefault(agent, set()).add((number, attempt))
+    ends: dict[tuple[int, int], bytes] = {}
+    for agent, chosen in wanted.items():
+        for piece in OutputReader(paths, agent).read(chosen=chosen):
+            key = (piece.number, piece.attempt)
+            ends[key] = (ends.get(key, b"") + piece.data)[-_END_BYTES:]
+    return {key: _last(text, lines) for key, text in ends.items()}
 
 
 def last_lines(pieces: Iterator[Piece], lines: int) -> bytes:
@@ -56,4 +76,8 @@ def last_lines(pieces: Iterator[Piece], lines: int) -> bytes:
         kept += piece.data
         if len(kept) > 1 << 20:
             kept = kept[-(1 << 19) :]
-    return b"".join(kept.splitlines(keepends=True)[-lines:]) if lines else b""
+    return _last(kept, lines)
+
+
+def _last(text: bytes, lines: int) -> bytes:
+    return b"".join(text.splitlines(keepends=True)[-lines:]) if lines else b""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from windlass.claims.first import Stop
 from windlass.collect.jobview import JobsView
 from windlass.collect.timeleft import (
     NO_DURATIONS,
@@ -31,6 +33,18 @@ class AgentView:
 
 
 @dataclass(frozen=True)
+class FailureGroup:
+    """Trials that failed alike."""
+
+    count: int
+    reason: str  # of the first one
+    cause: str
+    is_same: bool  # whether the others failed with the very same words, numbers included
+    settings: Mapping[str, Any]  # those that all of them share, and that trials which ended otherwise do not
+    trials: tuple[int, ...]  # the first ones
+
+
+@dataclass(frozen=True)
 class StudyView:
     """What is shown of a study."""
 
@@ -48,6 +62,8 @@ class StudyView:
     jobs: JobsView | None = None  # only of studies whose agents are jobs
     spent: Hours = NO_HOURS
     to_come: Hours = NO_HOURS
+    stop: Stop | None = None  # the first trials all failed alike, and no more begin
+    failures: tuple[FailureGroup, ...] = ()  # why trials failed, where that was asked for
 
     @property
     def eta_s(self) -> float | None:
@@ -94,6 +110,8 @@ def study_view(
     notes: Iterable[Note] = (),
     damaged_lines: int = 0,
     jobs: JobsView | None = None,
+    stop: Stop | None = None,
+    failures: tuple[FailureGroup, ...] = (),
 ) -> StudyView:
     """The study as it is; `counts`, `causes` and `running` are what the journals say.
 
@@ -127,6 +145,8 @@ def study_view(
         jobs=jobs,
         spent=fold_spent(agents, alive, jobs, now),
         to_come=fold_to_come(left, agents, alive, jobs),
+        stop=stop,
+        failures=failures,
     )
 
 

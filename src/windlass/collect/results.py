@@ -158,6 +158,9 @@ def _with_metrics(row: Row, record: TrialRecord, metric: Metric | None) -> Row:
     for name, column in zip(names, columns, strict=True):
         last, low, high, _ = record.metrics.get(name, (None, None, None, 0))
         row[column["last"]], row[column["min"]], row[column["max"]] = last, low, high
+    for name, text in record.texts.items():
+        if name not in record.metrics:
+            row[metric_columns(row, name)["last"]] = text
     return row
 
 

@@ -26,13 +26,13 @@ Row = tuple[Any, ...]
 
 COLUMNS = (
     "number, state, cause, t, rank, writer, starts, attempt, start, duration_s, exit_code, signal, stage,"
-    " output_bytes, rss_mb, cpu_s, step, metrics, note, use, more"
+    " output_bytes, rss_mb, cpu_s, step, metrics, note, use, why, more"
 )
 INSERT = f"INSERT OR REPLACE INTO trial VALUES ({', '.join('?' * len(COLUMNS.split(',')))})"
 STATE, CAUSE, DURATION_S = 1, 2, 9  # positions in a row that the summary needs
 
-# A row's columns from `attempt` to `use`, by the event's keys; `metrics` and `use` are JSON.
-_END_KEYS = ("n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note", "use")
+# A row's columns from `attempt` to `why`, by the event's keys; `metrics` and `use` are JSON.
+_END_KEYS = ("n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note", "use", "why")
 _NOTHING = (None,) * len(_END_KEYS)
 _CHUNK = 500  # parameters in one query; old SQLite allows 999
 
@@ -48,11 +48,12 @@ def render_row(number: int, history: TrialHistory) -> Row:
         details: Row = (
             get("n"), get("start"), whole_s(event), get("code"), get("sig"), get("stage"), get("out"),
             get("rss_mb"), get("cpu_s"), get("step"), _render_metrics(get("m")), get("note"),
-            _render_use(get("use")),
+            _render_use(get("use")), get("why"),
         )  # fmt: skip
     elif rank in (START, BEAT):
         step, metrics = event.get("step"), _render_metrics(event.get("m"))
-        details = (event.get("n"), event.get("t"), *_NOTHING[2:9], step, metrics, None, _render_use(event.get("use")))
+        use = _render_use(event.get("use"))
+        details = (event.get("n"), event.get("t"), *_NOTHING[2:9], step, metrics, None, use, None)
     else:
         details = (event.get("n"), *_NOTHING[1:])
     state = state_of(verdict).value
@@ -99,7 +100,7 @@ def chunks(numbers: Iterable[int], slack: int = 1) -> Iterator[tuple[str, tuple[
 def _parse_verdict(row: Row) -> Verdict:
     rank = row[4]
     event: dict[str, Any] = {}
-    for key, value in zip(_END_KEYS, row[7:20], strict=True):
+    for key, value in zip(_END_KEYS, row[7:21], strict=True):
         if value is not None:
             event[key] = json.loads(value) if key in ("m", "use") else value
     if rank == END:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from windlass.events import unwire_number
+from windlass.events import parse_texts, unwire_number
 from windlass.states import STATE_OF, Cause, State
 
 MetricSummary = Tuple[float, float, float, int]  # last, min, max, count
@@ -50,10 +50,12 @@ class TrialRecord:
     stage: Optional[str] = None
     step: Optional[float] = None
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)  # what it reported as text, by name
     output_bytes: Optional[int] = None
     rss_mb: Optional[float] = None
     cpu_s: Optional[float] = None
     note: Optional[str] = None
+    why: Optional[str] = None  # why it failed, in the program's own words
     # What the attempt used (see events.py, `use`); of one under way what its agent last told: p, mem, gpu.
     use: Mapping[str, Any] = field(default_factory=dict)
     told: Optional[float] = None  # when the agent last told of an attempt under way
@@ -386,10 +388,12 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             stage=event.get("stage"),
             step=event.get("step"),
             metrics=parse_metrics(event.get("m") or {}),
+            texts=parse_texts(event.get("m") or {}),
             output_bytes=event.get("out"),
             rss_mb=event.get("rss_mb"),
             cpu_s=event.get("cpu_s"),
             note=event.get("note"),
+            why=event.get("why"),
             use=_use_of(event),
         )
     if rank in (START, BEAT):
@@ -404,6 +408,7 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             start=began,
             step=event.get("step"),
             metrics=parse_metrics(event.get("m") or {}),
+            texts=parse_texts(event.get("m") or {}),
             use=_use_of(event),
             told=verdict.t if rank == BEAT else None,
         )

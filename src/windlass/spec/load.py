@@ -13,6 +13,7 @@ from windlass.search.template import placeholder_names
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
 from windlass.spec.fields import check_metric, check_repeat, check_seeds
+from windlass.spec.not_tasks import find_program
 from windlass.spec.project import locate_project
 from windlass.spec.read_text import read_text
 from windlass.spec.schema import StudyKeys
@@ -77,6 +78,9 @@ def _place(path: str) -> Place:
 
 
 def _task_study(text: str, path: str, overrides: Overrides) -> Study:
+    program = find_program(path, text)
+    if program is not None:
+        raise InputError([program])
     tasks, problems = parse_tasks(text, path)
     for option in ("params", "trials", "method", "search_seed"):
         if getattr(overrides, option):

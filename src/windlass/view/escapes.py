@@ -61,6 +61,11 @@ def show(text: str) -> str:
     return "".join(shown)
 
 
+def paint(text: str, color: str) -> str:
+    """The text in a colour; as it is with "" for the colour. A colour only repeats what a word or a sign says too."""
+    return f"{color}{text}{RESET}" if color and text else text
+
+
 def without_colors(text: str) -> str:
     """The text as it is without our colours."""
     return re.sub(f"{re.escape(_MARK)}[0-9K]+m", "", text)

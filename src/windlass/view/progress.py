@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from windlass.view.escapes import DIM, GREEN, RED, RESET
+from windlass.view.escapes import DIM, GREEN, RED, paint
 
 _BAR_CELLS = 24  # a longer bar says no more
 _SMALLEST_BAR_CELLS = 6
@@ -59,7 +59,7 @@ def render_line(progress: Progress, width: int, color: bool, ascii_only: bool = 
         # A number that lost its last digits would lie.
         percent = f"{_share(progress):.0%}"
         return percent if len(percent) <= width else ""
-    text = separator.join(_painted(part.text, part.color if color else "") for part in parts)
+    text = separator.join(paint(part.text, part.color if color else "") for part in parts)
     used = sum(_cells(part.text) for part in parts) + len(separator) * (len(parts) - 1)
     bar_cells = min(_BAR_CELLS, width - used - 1)
     if bar_cells < _SMALLEST_BAR_CELLS:
@@ -176,7 +176,7 @@ def _bar(progress: Progress, cells: int, color: bool, ascii_only: bool) -> str:
     full_sign, rest_sign = ("#", "-") if ascii_only else ("━", "─")
     full = max(int(cells * _share(progress)), 1 if progress.ended else 0)
     end_color = (RED if progress.failed else GREEN) if color else ""
-    return _painted(full_sign * full, end_color) + _painted(rest_sign * (cells - full), DIM if color else "")
+    return paint(full_sign * full, end_color) + paint(rest_sign * (cells - full), DIM if color else "")
 
 
 def _share(progress: Progress) -> float:
@@ -184,10 +184,6 @@ def _share(progress: Progress) -> float:
     if progress.ended >= progress.total:
         return 1.0
     return min(progress.ended / progress.total, 0.99)
-
-
-def _painted(text: str, color: str) -> str:
-    return f"{color}{text}{RESET}" if color and text else text
 
 
 def _shown(text: str, ascii_only: bool) -> str:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from windlass.collect.reconcile import StudyView
+from windlass.collect.reconcile import FailureGroup, StudyView
 from windlass.collect.timeleft import Hours, TimeLeft, elapsed_s, remaining_s
 from windlass.counted import counted
 from windlass.journal.fold import TrialRecord
 from windlass.states import Cause, State
+from windlass.view.escapes import GREEN, RED, paint
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
 from windlass.view.progress import render_duration
+from windlass.view.table import render_cell
 from windlass.view.trouble import find_trouble
 
 _ORDER = (State.DONE, State.RUNNING, State.WAITING, State.FAILED, State.INTERRUPTED, State.CANCELLED)
 _SHOWN_RUNNING = 8
 _SHOWN_NOTES = 5
+_SHOWN_FAILURES = 8
+_SHOWN_SETTINGS = 4
+_COLORS = {State.DONE: GREEN, State.FAILED: RED}
 
 
 def view_to_json(view: StudyView) -> dict[str, Any]:
-    """Stable keys: study, folder, trials, problem, counts, causes, eta_s, time_left, spent, to_come, running, …"""
+    """Stable keys: study, folder, trials, problem, counts, causes, failures, eta_s, time_left, spent, to_come, …"""
     now = time.time()
     trouble = find_trouble(view)
     return {
@@ -30,6 +35,7 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
         "problem": None if trouble is None else {"reason": trouble.reason, "remedy": trouble.remedy},
         "counts": view.counts,
         "causes": view.causes,
+        "failures": [_failure_to_json(group) for group in view.failures],
         "eta_s": None if view.eta_s is None else round(view.eta_s, 1),
         "time_left": _left_to_json(view.left),
         "spent": _hours_to_json(view.spent),
@@ -50,6 +56,16 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
         "jobs": None if view.jobs is None else jobs_to_json(view.jobs),
         "notes": [note.text for note in view.notes],
         "damaged_lines": view.damaged_lines,
+    }
+
+
+def _failure_to_json(group: FailureGroup) -> dict[str, Any]:
+    return {
+        "count": group.count,
+        "reason": group.reason,
+        "cause": group.cause,
+        "settings": dict(group.settings),
+        "trials": list(group.trials),
     }
 
 
@@ -128,23 +144,43 @@ def _render_running(record: TrialRecord, now: float) -> str:
     return ", ".join(parts)
 
 
-def _counts(view: StudyView) -> str:
-    return "   ".join(f"{state.value} {view.counts[state.value]}" for state in _ORDER if view.counts[state.value])
+def _counts(view: StudyView, color: bool) -> str:
+    shown = [state for state in _ORDER if view.counts[state.value]]
+    paints = _COLORS if color else {}
+    return "   ".join(paint(f"{state.value} {view.counts[state.value]}", paints.get(state, "")) for state in shown)
 
 
 _REMEDIES = {Cause.JOB_TIME.value: "a longer `needs: {time: …}`; with `checkpoint:` they go on where they were"}
 
 
-def _causes(view: StudyView) -> list[str]:
+def _causes(view: StudyView, color: bool) -> list[str]:
+    """Why trials did not end well: failures by their reasons, where these are known, and all else by its cause."""
     remedies = {cause: f" ({remedy})" for cause, remedy in _REMEDIES.items()}
-    return [f"  {count} × {cause}{remedies.get(cause, '')}" for cause, count in view.causes.items()]
+    lines = [paint(f"  {render_failures(group)}", RED if color else "") for group in view.failures[:_SHOWN_FAILURES]]
+    left = sum(group.count for group in view.failures[_SHOWN_FAILURES:])
+    if left:
+        lines.append(f"  … and {left} more, for other reasons")
+    known = {group.cause for group in view.failures}
+    others = {cause: count for cause, count in view.causes.items() if cause not in known}
+    return [*lines, *(f"  {count} × {cause}{remedies.get(cause, '')}" for cause, count in others.items())]
 
 
-def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -> str:
+def render_failures(group: FailureGroup) -> str:
+    """``12 × RuntimeError: loss exploded (all with lr=8)``"""
+    more = [] if group.is_same else ["numbers differ"]
+    pairs = list(group.settings.items())[:_SHOWN_SETTINGS]
+    settings = ", ".join(f"{name}={render_cell(value)}" for name, value in pairs)
+    if settings:
+        more.append(settings if group.count == 1 else f"all with {settings}")
+    return f"{group.count} × {render_cell(group.reason)}" + (f" ({'; '.join(more)})" if more else "")
+
+
+def render_status(view: StudyView, only: tuple[int, int | None] | None = None, color: bool = False) -> str:
     """The study in a few lines; `only` names the job, and the task, that was asked for."""
     trouble = find_trouble(view)
     lines = [f"{view.name}: {trouble}"] if trouble is not None else []
-    lines += [f"{view.name}   {counted(view.total, 'trial')}   {view.folder}", f"  {_counts(view) or 'no trials'}"]
+    trials = counted(view.total, "trial")
+    lines += [f"{view.name}   {trials}   {view.folder}", f"  {_counts(view, color) or 'no trials'}"]
     alive = [agent for agent in view.agents if agent.alive]
     if alive:
         slots = sum(agent.record.slots for agent in alive)
@@ -164,7 +200,7 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None) -
     if len(view.running) > _SHOWN_RUNNING:
         lines.append(f"  … and {len(view.running) - _SHOWN_RUNNING} more")
     if view.causes:
-        lines += ["did not end well:", *_causes(view), "  see `windlass logs --failed`"]
+        lines += ["did not end well:", *_causes(view, color), "  see `windlass logs --failed`"]
     notes = list(dict.fromkeys(note.text for note in view.notes if not note.routine))
     lines += [f"note: {text}" for text in notes[-_SHOWN_NOTES:]]
     if view.damaged_lines:
@@ -183,11 +219,10 @@ def _suspects(view: StudyView) -> list[str]:
     return [f"  {counted(len(suspects), 'agent')} on {names} silent, jobs over: {waits} until that is certain"]
 
 
-def render_end(view: StudyView) -> str:
-    """The last lines of a run: what came of it, and what to look at."""
+def render_end(view: StudyView, color: bool = False) -> str:
+    """The last lines of a run: what came of it, what to look at, and last of all what keeps it from going on."""
     trouble = find_trouble(view)
-    lines = [f"{view.name}: {trouble}"] if trouble is not None else []
-    lines += [f"{view.name}: {_counts(view)} of {view.total}", *_causes(view)]
+    lines = [f"{view.name}: {_counts(view, color)} of {view.total}", *_causes(view, color)]
     look_at = []
     if view.counts[State.FAILED.value] or view.counts[State.INTERRUPTED.value]:
         look_at.append("`windlass logs --failed` shows the last lines of those that did not end well")
@@ -195,4 +230,7 @@ def render_end(view: StudyView) -> str:
         look_at.append("`windlass status` shows what is missing, `windlass run` goes on with it")
     if view.counts[State.DONE.value]:
         look_at.append("`windlass results` shows what came out")
-    return "\n".join([*lines, *(f"  {text}" for text in look_at)])
+    lines += [f"  {text}" for text in look_at]
+    if trouble is not None:
+        lines += [paint(f"{view.name}: {trouble.reason}", RED if color else ""), f"  {trouble.remedy}"]
+    return "\n".join(lines)

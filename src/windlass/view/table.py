@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
@@ -131,6 +130,8 @@ def _render_line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[
 
 def terminal_width(stream: TextIO) -> int | None:
     """Columns of the terminal behind `stream`; None when it is not one, where nothing is to be cut."""
+    import shutil  # brings many modules along, and most who import this one print no table
+
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 

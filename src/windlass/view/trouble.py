@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from windlass.collect.jobview import JobView
 from windlass.collect.reconcile import StudyView
 from windlass.counted import counted
 from windlass.journal.fold import AgentRecord
+from windlass.journal.reason import package_of
 from windlass.slurm.states import JobState
 from windlass.states import Cause, State
 from windlass.view.jobs import render_nobody
 from windlass.view.progress import render_duration
 
 _NOT_READY = "not ready: "
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 # As agents give the reason of their end; see agent/loop.py.
 _TIME_UP = (
     "the end of the job's time is near",
@@ -40,8 +43,13 @@ class Trouble:
 
 
 def find_trouble(view: StudyView) -> Trouble | None:
-    """What ended the agents that were submitted last; None while one is at work, or where no trial is open."""
+    """What ended the agents that were submitted last; None while one is at work, or where no trial is open.
+
+    A study whose first trials all failed alike is in trouble also while agents finish what they had begun.
+    """
     open_trials = view.counts[State.WAITING.value] + view.counts[State.INTERRUPTED.value]
+    if open_trials and view.stop is not None:
+        return _explain_stop(view.stop.failed, view.stop.reason, open_trials)
     if not open_trials or any(agent.alive for agent in view.agents):
         return None
     agents, jobs, request = _of_last_submission(view)
@@ -58,6 +66,25 @@ def find_trouble(view: StudyView) -> Trouble | None:
     late = sum(agent.reason in _TIME_UP for agent in agents)
     late = max(late, sum(job.state is JobState.TIMED_OUT for job in jobs))
     return _explain_time(view, open_trials, late, request) if late else None
+
+
+def _explain_stop(failed: int, why: str, open_trials: int) -> Trouble:
+    left = counted(open_trials, "trial waits", "trials wait")
+    return Trouble(
+        f"stopped, {left}: the first {failed} trials all failed the same way: {why.rstrip('.')}",
+        f"{_remedy_of_failure(why)}, then `windlass run` goes on with all that are not done; "
+        "`windlass run --keep-going` does so whatever fails",
+    )
+
+
+def _remedy_of_failure(reason: str) -> str:
+    module = _NO_MODULE.search(reason)
+    if module is not None:
+        package = package_of(module[1])
+        return f"Install it where trials find it (`pip install {package}` with the `python` of their command)"
+    if "command not found" in reason or "No such file or directory" in reason:
+        return "Correct the command or its paths (`windlass plan` shows commands as they are executed)"
+    return "Correct that (`windlass logs --failed` shows more of it)"
 
 
 def explain_standstill(view: StudyView) -> str:

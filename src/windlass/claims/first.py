@@ -1,0 +1,64 @@
+"""Whether the first trials of a study all fail alike, as agents report it in the register. Pure, Python 3.9.
+
+In the register, among what agents have learned: {"first": {"alike": key, "reason": text, "failed": {agent: n}}} while
+all that has failed has failed alike, and {"first": {"going": true}} once a trial is done, one failed otherwise, or the
+user asked to go on in any case. The second is final until the next `run` or `retry`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional
+
+LEAST = 3  # trials that fail alike before a study stops
+FAILED_ALIKE = "the first trials all failed: "  # how the reason begins that an agent gives for its end
+_NAME = "first"
+Learned = Mapping[str, Any]
+
+
+class Stop(NamedTuple):
+    """No more trials begin: so many, and these were the first, have failed for one reason."""
+
+    failed: int
+    reason: str
+
+
+def report_failures(learned: Learned, agent: str, failed: int, key: str, reason: str) -> Dict[str, Any]:
+    """`learned`, and that the first trials of an agent have failed alike: `failed` of them until now."""
+    first = _read(learned)
+    if first.get("going"):
+        return dict(learned)
+    if first.get("alike", key) != key:
+        return report_going(learned)
+    counts = {**first.get("failed", {}), agent: failed}
+    return {**learned, _NAME: {"alike": key, "reason": first.get("reason", reason), "failed": counts}}
+
+
+def report_going(learned: Learned) -> Dict[str, Any]:
+    """`learned`, and that the study is worth going on with."""
+    return {**learned, _NAME: {"going": True}}
+
+
+def forget_first(learned: Learned, going: bool) -> Dict[str, Any]:
+    """`learned` when the user starts a study anew: its trials are on trial again, unless it is known to be `going`."""
+    if going:
+        return report_going(learned)
+    return {name: value for name, value in learned.items() if name != _NAME}
+
+
+def is_going(learned: Learned) -> bool:
+    return bool(_read(learned).get("going"))
+
+
+def find_stop(learned: Learned) -> Optional[Stop]:
+    """Why no more trials begin; None where they may."""
+    first = _read(learned)
+    counts = first.get("failed")
+    if not isinstance(counts, dict) or first.get("going"):
+        return None
+    failed = sum(counts.values())
+    return Stop(failed, str(first.get("reason", ""))) if failed >= LEAST else None
+
+
+def _read(learned: Learned) -> Mapping[str, Any]:
+    first = learned.get(_NAME)
+    return first if isinstance(first, dict) else {}

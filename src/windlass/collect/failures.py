@@ -1,0 +1,123 @@
+"""Why trials failed, put together: those that failed alike are one group, with the settings that they share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from windlass.claims.ranges import Ranges, contains
+from windlass.collect.index import StudyIndex
+from windlass.collect.reconcile import FailureGroup
+from windlass.journal.reason import reason_key
+from windlass.paths import StudyPaths
+from windlass.states import Cause, State
+from windlass.trialfile import TrialFile
+
+_MOST_READ = 2000  # trials of a group whose settings are compared; of a larger group nothing is claimed
+_OTHERS_READ = 200
+_NAMED = 10
+# Causes that say all there is to say; the program's own last words would only say it again.
+_PLAIN = {cause.value for cause in Cause} - {Cause.FAILED.value, Cause.KILLED.value, Cause.DIVERGED.value}
+
+
+class Failed(NamedTuple):
+    """What the index knows of a trial that failed."""
+
+    number: int
+    cause: str | None
+    exit_code: int | None
+    signal: int | None
+    stage: str | None
+    why: str | None
+    note: str | None
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in one line, as far as anybody knows."""
+        cause = self.cause or Cause.FAILED.value
+        stage = f" (in stage {self.stage})" if self.stage else ""
+        if cause in _PLAIN:
+            return cause + stage
+        if cause == Cause.DIVERGED.value:
+            return (f"{cause}: {self.note}" if self.note else cause) + stage
+        if self.signal:
+            killed = f"killed by signal {self.signal}"
+            return (f"{killed}: {self.why}" if self.why else killed) + stage
+        return (str(self.why) if self.why else f"exit code {self.exit_code}, without a message") + stage
+
+
+def read_failures(paths: StudyPaths, index: StudyIndex, current: Ranges) -> tuple[FailureGroup, ...]:
+    """The groups of trials that failed, of those that the study has now; the largest group first."""
+    key_of = functools.lru_cache(maxsize=4096)(reason_key)
+    groups: dict[tuple[Any, ...], list[Failed]] = {}
+    for failed in map(Failed._make, index.failed()):
+        if contains(current, failed.number):
+            key = (failed.cause, failed.exit_code, failed.signal, failed.stage, key_of(failed.reason))
+            groups.setdefault(key, []).append(failed)
+    if not groups:
+        return ()
+    settings = _Settings(paths, [n for n in index.numbers((State.DONE, State.FAILED)) if contains(current, n)])
+    try:
+        found = [_group(members, settings) for members in groups.values()]
+    finally:
+        settings.close()
+    return tuple(sorted(found, key=lambda group: (-group.count, group.trials)))
+
+
+def _group(members: Sequence[Failed], settings: _Settings) -> FailureGroup:
+    first = members[0]
+    numbers = [member.number for member in members]
+    return FailureGroup(
+        count=len(members),
+        reason=first.reason,
+        cause=first.cause or Cause.FAILED.value,
+        is_same=all(member.reason == first.reason for member in members),
+        settings=settings.shared_only_by(numbers),
+        trials=tuple(numbers[:_NAMED]),
+    )
+
+
+class _Settings:
+    """Compares the settings of trials."""
+
+    def __init__(self, paths: StudyPaths, ended: Sequence[int]) -> None:
+        self._ended = ended  # trials that are done or failed
+        self._trials = TrialFile(paths)
+
+    def close(self) -> None:
+        self._trials.close()
+
+    def shared_only_by(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """The settings that these trials share, without those that all others have as well. Empty where none ended."""
+        members = set(numbers)
+        others = [number for number in self._ended if number not in members]
+        if not others or len(numbers) > _MOST_READ:
+            return {}
+        shared = self._read(numbers[0])
+        for number in numbers[1:]:
+            shared = _agreeing(shared, self._read(number))
+            if not shared:
+                return {}
+        spaced = others[:: max(1, len(others) // _OTHERS_READ)]
+        return _differing(shared, map(self._read, spaced))
+
+    def _read(self, number: int) -> dict[str, Any]:
+        settings: dict[str, Any] = self._trials.read(number)["settings"]
+        return settings
+
+
+def _agreeing(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in other and other[name] == value}
+
+
+def _differing(settings: dict[str, Any], others: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Those settings that at least one of the others has otherwise."""
+    left = dict(settings)
+    found: set[str] = set()
+    for other in others:
+        changed = [name for name, value in left.items() if name not in other or other[name] != value]
+        found.update(changed)
+        for name in changed:
+            del left[name]
+    return {name: value for name, value in settings.items() if name in found}

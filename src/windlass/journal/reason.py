@@ -1,0 +1,98 @@
+"""Why a program failed, from what it printed last; which reasons are alike; what to install. Python 3.9."""
+
+from __future__ import annotations
+
+import re
+from typing import List, Optional, Sequence
+
+LONGEST = 300  # characters of a reason
+_HEAD = "Traceback (most recent call last)"
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+# As Python prints an exception behind its traceback: "ValueError", "torch.cuda.OutOfMemoryError: CUDA out of memory".
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|Warning)(?::.*)?$")
+_SPEAKS_OF_ERROR = re.compile(r"\b(?:error|fatal|failed|not found|no such|denied|abort\w*)\b", re.IGNORECASE)
+# Programs that start others report the failure of those; what the other one printed says more.
+_OF_ANOTHER = ("CalledProcessError", "ChildFailedError", "SystemExit")
+_FRAME = ("│", "╭", "╰", "|", "+")  # around the tracebacks of Rich, and beside those of exception groups
+# What differs between failures of one kind: addresses, names of temporary files, hashes, numbers.
+_DIFFERS = re.compile(
+    r"0x[0-9a-fA-F]+|/tmp/[^\s'\",:)]+|\b(?=[a-f]*\d)[0-9a-f]{8,}\b|[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?"
+)
+# Packages whose name is not that of their module.
+_PACKAGES = {
+    "cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",
+    "yaml": "pyyaml", "bs4": "beautifulsoup4", "dotenv": "python-dotenv", "Crypto": "pycryptodome",
+    "pl_bolts": "lightning-bolts", "git": "gitpython", "dateutil": "python-dateutil", "attr": "attrs",
+}  # fmt: skip
+
+
+def find_reason(texts: Sequence[bytes]) -> str:
+    """The line that says why a program failed; "" where it printed nothing.
+
+    `texts` are the ends of its streams, the more telling one (standard error) first. That line is the exception of the
+    last traceback, else the last line that looks like an exception, else the last one that speaks of an error, else
+    the last one.
+    """
+    streams = [_lines(text) for text in texts]
+    for find in (_after_traceback, _exception, _error, _last):
+        for lines in streams:
+            found = find(lines)
+            if found:
+                return shorten(found)
+    return ""
+
+
+def reason_key(text: str) -> str:
+    """The same text for reasons that differ in numbers, addresses or names of temporary files only."""
+    return _DIFFERS.sub("#", text)
+
+
+def package_of(module: str) -> str:
+    """The name under which `pip` knows the package that has a module."""
+    name = module.partition(".")[0]
+    return _PACKAGES.get(name, name)
+
+
+def shorten(text: str) -> str:
+    """One line without control characters, of bounded length."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in text.strip())
+    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1].rstrip() + "…"
+
+
+def from_traceback(text: str) -> str:
+    """The last traceback in a text and what follows it; the whole text where there is none."""
+    begin = text.rfind(_HEAD)
+    return text if begin < 0 else text[begin:]
+
+
+def _lines(text: bytes) -> List[str]:
+    plain = _ESCAPE.sub("", text.decode("utf-8", "replace")).replace("\r", "\n")
+    return [line.rstrip() for line in plain.split("\n") if line.strip()]
+
+
+def _after_traceback(lines: List[str]) -> Optional[str]:
+    """The exception of the last traceback, or of the one before it where the last is about another program's end."""
+    found: List[str] = []
+    waiting = False
+    for line in lines:
+        if _HEAD in line:
+            waiting = True
+        elif waiting and not line.startswith((" ", "\t", *_FRAME)):
+            found.append(line)
+            waiting = False
+    of_its_own = [line for line in found if not line.split(":")[0].endswith(_OF_ANOTHER)]
+    candidates = of_its_own or found
+    return candidates[-1] if candidates else None
+
+
+def _exception(lines: List[str]) -> Optional[str]:
+    bare = (line.strip(" \t|") for line in reversed(lines))
+    return next((line for line in bare if _EXCEPTION.match(line)), None)
+
+
+def _error(lines: List[str]) -> Optional[str]:
+    return next((line for line in reversed(lines) if _SPEAKS_OF_ERROR.search(line)), None)
+
+
+def _last(lines: List[str]) -> Optional[str]:
+    return lines[-1] if lines else None
