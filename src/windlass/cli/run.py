@@ -31,6 +31,7 @@ from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
 from windlass.refusals import check_slurm_plan
 from windlass.rehearse import RehearsingLauncher, rehearse_plan
+from windlass.secrets import mask
 from windlass.spec.units import parse_duration_s
 from windlass.view.plan import render_cost_line, render_submitted
 from windlass.view.status import render_end, view_to_json
@@ -200,4 +201,5 @@ def show_outcome(outcome: Outcome, as_json: bool, quiet: bool) -> None:
     if as_json:
         print(json.dumps({**view_to_json(view), "exit_code": outcome.exit_code}, indent=2))
     elif not quiet:
-        click.echo(name_study(render_end(view, wants_color(sys.stderr)), outcome.paths), err=True)
+        text = name_study(render_end(view, wants_color(sys.stderr)), outcome.paths)
+        click.echo(mask(text, os.environ), err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import Dict, Mapping, Optional, Sequence
 
 TIMEOUT_S = 30.0  # a controller that is down makes the commands give up after 9 to 18 s
@@ -19,6 +18,8 @@ def plain_environment(more: Mapping[str, str]) -> Dict[str, str]:
 
 def ask(words: Sequence[str], env: Mapping[str, str]) -> Optional[str]:
     """What the command prints; None where it cannot be run, fails, or does not answer in time."""
+    import subprocess  # brings many modules along, which a look at a study without jobs does not need
+
     try:
         done = subprocess.run(
             list(words),
