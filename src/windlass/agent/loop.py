@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Collection, Dict, List, Optional
+from typing import Any, Collection, Dict, List, Optional, Union
 
 from windlass.agent import ends
 from windlass.agent.child import Attempt
@@ -255,10 +255,7 @@ class Loop:
             # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
             self._journal.sync()
             taken = self._claimer.take(free, rate_per_s, self._runner.busy)
-        except DiskFull as error:
-            self._disk_full(error)
-            return False
-        except OSError as error:
+        except (DiskFull, OSError) as error:
             self._cannot_write(error)
             return False
         self._queue.push(taken)
@@ -436,9 +433,7 @@ class Loop:
         try:
             self._runner.output.flush(time.time())
             self._runner.curves.flush()
-        except DiskFull as error:
-            self._disk_full(error)
-        except OSError as error:
+        except (DiskFull, OSError) as error:
             self._cannot_write(error)
         self._flush_journal()
 
@@ -466,10 +461,7 @@ class Loop:
     def _flush_journal(self) -> bool:
         try:
             self._journal.flush()
-        except DiskFull as error:
-            self._disk_full(error)
-            return False
-        except OSError as error:
+        except (DiskFull, OSError) as error:
             self._cannot_write(error)
             return False
         self._failing_since = None
@@ -486,8 +478,11 @@ class Loop:
         except (DiskFull, OSError):
             pass  # kept, and tried again at every turn and at the end
 
-    def _cannot_write(self, error: OSError) -> None:
-        """The folder is out of reach. Others will take our trials once our lease is over: stop before that."""
+    def _cannot_write(self, error: Union[DiskFull, OSError]) -> None:
+        """The disk is full, or the folder is out of reach: others will take our trials once our lease is over."""
+        if isinstance(error, DiskFull):
+            self._disk_full(error)
+            return
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
