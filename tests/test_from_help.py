@@ -318,8 +318,9 @@ class TestStudy:
         assert render_study("train.py", parse_help(WITH_DEFAULTS), ["python"]) == (
             "# A study of train.py, drafted from its --help. `windlass plan` shows what it would do.\n"
             "# 3 lr x 3 batch_size x 3 gamma x 5 seeds = 135 trials\n"
-            "# Fill in by hand: TO_FILL_DATA, TO_FILL_OUTPUT_DIR\n"
-            "command: python train.py TO_FILL_DATA --output-dir TO_FILL_OUTPUT_DIR --lr {lr} --batch-size {batch_size}"
+            "# Fill in by hand: TO_FILL_DATA\n"
+            "# Each trial writes to a place of its own, by {trial_id}.\n"
+            "command: python train.py TO_FILL_DATA --output-dir outputs/{trial_id} --lr {lr} --batch-size {batch_size}"
             " --gamma {gamma} --seed {seed}\n"
             "\n"
             "parameters:\n"

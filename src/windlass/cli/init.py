@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 
 import click
@@ -21,10 +22,12 @@ from windlass.site.discover import find_scratch
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import parse_document
 from windlass.spec.from_help import parse_help, render_study
+from windlass.spec.help_forms import recognise
 
 
 @click.command()
-@click.argument("script", required=False, metavar="[SCRIPT | FOLDER]")
+@click.argument("script", required=False, metavar="[SCRIPT [COMMAND]... | FOLDER]")
+@click.argument("words", nargs=-1, metavar="")
 @click.option(
     "-o",
     "--output",
@@ -35,8 +38,13 @@ from windlass.spec.from_help import parse_help, render_study
 @click.option("--example", metavar="NAME", help="Copy an example into FOLDER, a new one; `list` shows which there are.")
 @yes_option
 @json_option
-def command(script: str | None, output: str, example: str | None, yes: bool, as_json: bool) -> None:
+def command(
+    script: str | None, words: tuple[str, ...], output: str, example: str | None, yes: bool, as_json: bool
+) -> None:
     """Write a study for SCRIPT by reading its --help: parameters to try, the command, and what else could be varied.
+
+    Understood are argparse, click, typer, tyro, Fire, absl, jsonargparse, Lightning CLI and Hydra. COMMAND is one of
+    those that SCRIPT has, such as `fit`.
 
     With --example, copy a working example into FOLDER instead.
     """
@@ -45,7 +53,7 @@ def command(script: str | None, output: str, example: str | None, yes: bool, as_
     elif example is not None:
         start_example(example, script or example, as_json)
     else:
-        write_study(script, output, yes, as_json)
+        write_study(script, words, output, yes, as_json)
 
 
 # -- examples
@@ -82,7 +90,7 @@ def start_example(name: str, folder: str, as_json: bool) -> None:
 # -- a study of one's own
 
 
-def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> None:
+def write_study(script: str | None, words: tuple[str, ...], output: str, yes: bool, as_json: bool) -> None:
     present = find_study_file(os.curdir)
     if script is None:
         hint = f"{os.path.normpath(present)} is a study already: windlass plan" if present else "windlass init train.py"
@@ -91,15 +99,11 @@ def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> No
         raise input_error(f"there is no file {script!r}", "windlass init train.py")
     _check_output(output)
     interpreter = find_interpreter(script)
-    program = [sys.executable] if interpreter == ["python"] else interpreter
-    path = script if program or os.sep in script else os.path.join(".", script)
-    text = fetch_text([*program, path, "--help"])
-    if text is None:
-        raise input_error(
-            f"`{script} --help` did not answer", "write study.yaml by hand: see the study file's reference"
-        )
-    options = parse_help(text)
-    study = render_study(path, options, interpreter)
+    path = script if interpreter or os.sep in script else os.path.join(".", script)
+    text, source = fetch_help(interpreter, path, words)
+    form = recognise(text, source)
+    options = parse_help(text, source, script, words)
+    study = render_study(path, options, interpreter, form, words)
     if output.endswith(".txt"):
         study = render_tasks(study, output)
     if output == "-":
@@ -112,8 +116,11 @@ def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> No
     scratch_dir, problem = make_scratch_dir()
     if as_json:
         made = None if problem else scratch_dir
-        print(json.dumps({"file": output, "options": [option.name for option in options], "scratch_dir": made}))
+        names = [option.name for option in options]
+        print(json.dumps({"file": output, "form": form.library, "options": names, "scratch_dir": made}))
         return
+    if form.library:
+        print(f"{script} reads its settings with {form.library}, as {form.written}")
     print(f"wrote {output}; look at it, then: windlass plan {output}")
     if problem:
         print(f"the project's folder on the scratch cannot be made: {scratch_dir}: {problem}")
@@ -121,6 +128,20 @@ def write_study(script: str | None, output: str, yes: bool, as_json: bool) -> No
         print(f"put data that jobs read into {scratch_dir}, e.g. datasets/mnist for `data: [datasets/mnist]`")
     if present and find_study_file(os.curdir) != present:
         print(f"without a name, studies were taken from {os.path.normpath(present)}; now from this file")
+
+
+def fetch_help(interpreter: list[str], path: str, words: tuple[str, ...]) -> tuple[str, str]:
+    """What a script prints for --help, and its source. Raises InputError where it does not answer."""
+    program = interpreter
+    if interpreter == ["python"]:
+        # The one that trials are executed with: windlass itself may be installed elsewhere.
+        program = [shutil.which("python") or sys.executable]
+    text = fetch_text([*program, path, *words, "--help"], env={**os.environ, "COLUMNS": "160", "NO_COLOR": "1"})
+    if text is None:
+        hint = "write study.yaml by hand: see the study file's reference"
+        raise input_error(f"`{path} --help` did not answer", hint)
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return text, file.read()
 
 
 def find_interpreter(script: str) -> list[str]:

@@ -50,7 +50,9 @@ def ask(
     return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
-def fetch_text(words: Sequence[str], timeout_s: float = 20.0, cwd: str | None = None) -> str | None:
+def fetch_text(
+    words: Sequence[str], timeout_s: float = 20.0, cwd: str | None = None, env: Mapping[str, str] | None = None
+) -> str | None:
     """What a command prints on both streams, or None when it cannot be run. Its exit code does not matter."""
     try:
         done = subprocess.run(
@@ -60,6 +62,7 @@ def fetch_text(words: Sequence[str], timeout_s: float = 20.0, cwd: str | None = 
             stderr=subprocess.STDOUT,
             timeout=timeout_s,
             cwd=cwd,
+            env=env,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -11,48 +12,114 @@ from decimal import Decimal
 
 from windlass.counted import counted
 from windlass.search.template import AGENT_WORDS, ARGS_WORDS, BUILT_IN, NAME_PATTERN
-from windlass.spec.help_text import HelpOption, parse_help
-from windlass.spec.option_names import INTEGER, NUMBER, is_logarithmic, is_never_swept, is_seed, usual_value
+from windlass.spec.help_forms import HYDRA, UNKNOWN, Form
+from windlass.spec.help_option import HelpOption
+from windlass.spec.help_text import parse_help
+from windlass.spec.option_names import (
+    INTEGER,
+    NUMBER,
+    is_logarithmic,
+    is_never_swept,
+    is_of_framework,
+    is_output_place,
+    is_seed,
+    usual_value,
+)
 
 __all__ = ["HelpOption", "parse_help", "render_study"]
 
 _MOST_SWEPT = 3  # so that the first grid is small
 _SEEDS = 5
+_MOST_NAMED = 20  # of the options that nothing is known about
+_TRUTH = {"true", "false", "null", "yes", "no"}
 _TAKEN = ARGS_WORDS | AGENT_WORDS | BUILT_IN  # names that mean something else in a command
 
 
-def render_study(script: str, options: Sequence[HelpOption], interpreter_words: Sequence[str]) -> str:
+def render_study(
+    script: str,
+    options: Sequence[HelpOption],
+    interpreter_words: Sequence[str],
+    form: Form = UNKNOWN,
+    command_words: Sequence[str] = (),
+) -> str:
     """The text of a study that tries a small grid over the most telling options; the others are comments.
 
-    The command uses every parameter that is no comment. What the user must fill in begins with TO_FILL_; `plan` and
+    The command uses every parameter that is no comment, and gives each trial its own place for what the script
+    writes. `command_words` follow the script (``fit``). What the user must fill in begins with TO_FILL_; `plan` and
     `run` refuse a command that still has such a word.
     """
     swept = _choose_swept(options)
     seed = _choose_seed(options)
-    required = [option for option in options if option.required and option not in (*swept, seed)]
-    to_fill_in = sorted(required, key=lambda option: bool(option.flag))  # positional arguments first
-    others = [option for option in options if option.flag and option not in (*swept, *to_fill_in, seed)]
+    places = [option for option in options if _is_place(option) and option not in (*swept, seed)]
+    chosen = [*swept, *places, seed]
+    to_fill_in = [option for option in options if option.required and option not in chosen]
+    to_fill_in.sort(key=lambda option: bool(option.flag))  # positional arguments first
+    others = [option for option in options if option.flag and option not in (*chosen, *to_fill_in)]
+    library = f" ({form.library}: {form.written})" if form.library else ""
     lines = [
-        f"# A study of {_one_line(script)}, drafted from its --help. `windlass plan` shows what it would do.",
+        f"# A study of {_one_line(script)}, drafted from its --help{library}. `windlass plan` shows what it would do.",
         f"# {_count_text(swept, seed is not None)}",
     ]
     if to_fill_in:
         lines.append(f"# Fill in by hand: {', '.join(_to_fill(option) for option in to_fill_in)}")
-    words = [_literal(word) for word in (*interpreter_words, script)]
+    if places or form is HYDRA:
+        lines.append("# Each trial writes to a place of its own, by {trial_id}.")
+    words = [_literal(word) for word in (*interpreter_words, script, *command_words)]
     for option in to_fill_in:
-        words += [option.flag, _to_fill(option)] if option.flag else [_to_fill(option)]
-    for option in swept:
-        words += [option.flag, f"{{{option.name}}}"]
-    words += [seed.flag, "{seed}"] if seed else []
-    lines += [f"command: {_yaml_line(_join_words(words))}", "", *_parameter_lines(swept, others)]
+        words += _option_words(option, _to_fill(option), form)
+    for option in places:
+        words += _option_words(option, _own_place(option), form)
+    if form is HYDRA:
+        words.append("hydra.run.dir=outputs/{trial_id}")  # Hydra's own name for it is the time, to the second
+    if form.as_args:
+        words.append("{args}")
+    else:
+        for option in swept:
+            words += [option.flag, f"{{{option.name}}}"]
+        words += [seed.flag, "{seed}"] if seed else []
+    lines.append(f"command: {_yaml_line(_join_words(words))}")
+    if form.as_args:
+        lines.append("args: k=v")
+    lines += ["", *_parameter_lines(swept, others, form)]
     if seed:
-        lines += [f"seeds: {_SEEDS}  # every setting is repeated with this many different seeds", ""]
+        lines += _seed_lines(seed, form)
     return "\n".join([*lines, *_METRIC_LINES, ""])
+
+
+def _option_words(option: HelpOption, value: str, form: Form) -> list[str]:
+    if form.as_args:
+        return [f"{option.name}={value}"]
+    return [option.flag, value] if option.flag else [value]
+
+
+def _seed_lines(seed: HelpOption, form: Form) -> list[str]:
+    lines = [f"seeds: {_SEEDS}  # every setting is repeated with this many different seeds"]
+    if form.as_args and seed.name != "seed":
+        lines.append(f"seed_name: {seed.name}")
+    return [*lines, ""]
+
+
+def _is_place(option: HelpOption) -> bool:
+    """Whether an option says where the script writes. Without a default it may not write there at all."""
+    if not option.flag or option.kind != "str" or option.several or option.choices or not is_output_place(option.name):
+        return False
+    if option.default and "$" in option.default:
+        return False  # it follows from other settings
+    return option.required or bool(option.default) or option.name.endswith("default_root_dir")
+
+
+def _own_place(option: HelpOption) -> str:
+    """The place that the help names, with a part of each trial's own: a folder below it, or a part of a file's name."""
+    base = _literal(option.default or "outputs").rstrip("/")
+    stem, ending = os.path.splitext(base)
+    if ending and stem.strip("./"):
+        return f"{stem}-{{trial_id}}{ending}"
+    return "{trial_id}" if base in (".", "") else f"{base}/{{trial_id}}"
 
 
 def _to_fill(option: HelpOption) -> str:
     """A word that slurm/placeholders.py knows for one that nobody has replaced."""
-    return f"TO_FILL_{option.name.upper()}"
+    return "TO_FILL_" + re.sub(r"\W", "_", option.name).upper()
 
 
 _METRIC_LINES = (
@@ -83,28 +150,32 @@ def _choose_seed(options: Sequence[HelpOption]) -> HelpOption | None:
 
 
 def _is_worth_sweeping(option: HelpOption) -> bool:
-    if not option.flag or not option.name.isidentifier() or option.name in _TAKEN or is_seed(option.name):
+    if not option.flag or option.name in _TAKEN or is_seed(option.name):
+        return False
+    if not re.fullmatch(NAME_PATTERN, option.name) or _TRUTH.issuperset(map(str.lower, option.choices or ("-",))):
         return False
     return 2 <= len(_values_to_try(option)) <= 6 and not is_never_swept(option.name)
 
 
-def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption]) -> list[str]:
+def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption], form: Form) -> list[str]:
     lines = []
     if swept:
         lines.append("parameters:")
     lines += [f"  {option.name}: {_value_list(option)}{_remark(option)}" for option in swept]
-    with_values = [option for option in others if _values_to_try(option)]
+    with_values = [option for option in others if _values_to_try(option) and not is_of_framework(option.name)]
     if with_values:
         lead = "  # " if swept else "# "
-        lines.append(f"{lead}To try one of these as well, uncomment it and add its flag to the command:")
+        task = "uncomment it" if form.as_args else "uncomment it and add its flag to the command"
+        lines.append(f"{lead}To try one of these as well, {task}:")
         if not swept:
             lines.append("# parameters:")
-        lines += [
-            f"  # {option.name}: {_value_list(option)}  # {option.flag} {{{option.name}}}" for option in with_values
-        ]
+        for option in with_values:
+            flag = "" if form.as_args else f"  # {option.flag} {{{option.name}}}"
+            lines.append(f"  # {option.name}: {_value_list(option)}{flag}")
     rest = [option.flag for option in others if option not in with_values]
     if rest:
-        lines.append(f"# Other options of the script: {' '.join(rest)}")
+        more = f" and {len(rest) - _MOST_NAMED} more" if len(rest) > _MOST_NAMED else ""
+        lines.append(f"# Other options of the script: {' '.join(rest[:_MOST_NAMED])}{more}")
     return [*lines, ""] if lines else []
 
 
@@ -134,7 +205,11 @@ def _literal(word: str) -> str:
 
 def _join_words(words: Sequence[str]) -> str:
     """As a shell would read it, but with placeholders unquoted."""
-    return " ".join(word if re.fullmatch(r"\{\w+\}", word) else shlex.quote(word) for word in words)
+    return " ".join(word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words)
+
+
+# A word that a shell reads as it stands, but for its placeholders.
+_PLAIN_WORD = re.compile(rf"(?:[\w@%+=:,./-]|(?<!\{{)\{{{NAME_PATTERN}\}}(?!\}}))+", re.ASCII)
 
 
 def _yaml_line(text: str) -> str:

@@ -1,13 +1,18 @@
-"""Reads what the ``--help`` of a script prints (argparse, click, typer or fire)."""
+"""Reads what the ``--help`` of a script prints."""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from windlass.errors import InputError, input_error
+from windlass.spec.help_absl import absl_options
+from windlass.spec.help_forms import ABSL, ARGPARSE, FIRE, HYDRA, Form, find_commands, find_library, recognise
+from windlass.spec.help_hydra import hydra_options
+from windlass.spec.help_option import HelpOption
 from windlass.spec.option_names import Kind, kind_of
 
 _MINIMAL_STUDY = """write study.yaml by hand; the smallest is
@@ -17,7 +22,7 @@ _MINIMAL_STUDY = """write study.yaml by hand; the smallest is
     seeds: 5"""
 _DEFAULT_MARK = re.compile(r"(?i)\bdefault\s*[:=]\s*|\bdefaults to\s+|\bdefault is\s+|(?<=[\[(])default\s+")
 _FIRE_FACTS = ("Type: ", "Default: ")
-_NOT_OPTIONS = {"help", "h", "version", "install_completion", "show_completion"}
+_NOT_OPTIONS = {"help", "h", "version", "install_completion", "show_completion", "print_config"}
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|.\x08")
 _FLAG = re.compile(r"(?<![\w\-<\[{])-{1,2}[A-Za-z][\w.-]*")
 _FLAGS_ONLY = re.compile(r"-{1,2}[A-Za-z][\w.-]*(?:[,/ ]+-{1,2}[A-Za-z][\w.-]*)*")
@@ -29,48 +34,60 @@ _BRACE_CHOICES = re.compile(r"\{([^{}]+)\}")
 _BAR_CHOICES = re.compile(r"[\[<]([^\[\]<>|]+(?:\|[^\[\]<>|]+)+)[\]>]")
 
 
-@dataclass(frozen=True)
-class HelpOption:
-    """One option of a script. A positional argument has an empty `flag`."""
-
-    name: str  # fit for a placeholder: dashes and dots are underscores
-    flag: str
-    default: str | None
-    choices: tuple[str, ...]
-    kind: Kind
-    help: str
-    required: bool = False
-    several: bool = False  # takes more than one word
-
-
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def parse_help(text: str) -> tuple[HelpOption, ...]:
+def parse_help(
+    text: str, source: str = "", script: str = "train.py", words: Sequence[str] = ()
+) -> tuple[HelpOption, ...]:
     """The options in the order of the help text, each once; without ``--help`` and its like.
 
-    Raises InputError when no option can be found.
+    `source` is what is in the script, where that is known; `words` are what stood before ``--help``. Raises InputError
+    when no option can be found, or when the script has commands of which one has to be named.
     """
-    lines = _cleaned(text)
-    headers = {line for line in lines if line and not line.startswith(" ")}
-    found = _fire_options(lines) if {"NAME", "SYNOPSIS"} <= headers else _column_options(lines)
+    form = recognise(text, source)
     options: dict[str, HelpOption] = {}
-    for option in found:
-        if option.name not in _NOT_OPTIONS:
+    for option in _options_of(form, text, source):
+        # jsonargparse has --NAME.help beside --NAME; a command behind the script stands in the usage like an argument.
+        is_help = option.name in _NOT_OPTIONS or option.flag.endswith(".help")
+        if not is_help and (option.flag or option.name not in words):
             options.setdefault(option.name, option)
+    commands = find_commands(text)
+    if commands and not any(option.default or option.choices for option in options.values()):
+        raise _needs_command(commands, script)
     if not options:
-        raise _nothing_found(text)
+        raise _nothing_found(text, source)
     return tuple(options.values())
 
 
-def _nothing_found(text: str) -> InputError:
+def _options_of(form: Form, text: str, source: str) -> Iterator[HelpOption]:
+    lines = _cleaned(text)
+    if form is HYDRA:
+        return hydra_options("\n".join(lines))
+    if form is ABSL:
+        return absl_options(lines, source)
+    if form is FIRE:
+        return _fire_options(lines)
+    return _column_options(lines)
+
+
+def _needs_command(commands: Sequence[str], script: str) -> InputError:
+    likely = next((name for name in commands if name in ("train", "fit", "run", "main")), commands[0])
+    hint = f"name the one that trials execute: windlass init {shlex.quote(script)} {likely}"
+    return input_error(f"the script has several commands ({', '.join(commands)}), each with its own options", hint)
+
+
+def _nothing_found(text: str, source: str) -> InputError:
+    library = find_library(source)
+    uses = f" (it uses {library.library})" if library is not None and library is not ARGPARSE else ""
     if _TRACEBACK in text:
         error = next(line.strip() for line in reversed(text.splitlines()) if line.strip())
         hint = "install what is missing, or activate the script's environment first; or write the study by hand: "
-        return input_error(f"no options found, the script's --help fails: {error[:200]}", hint + _MINIMAL_STUDY)
+        return input_error(f"no options found, the script's --help fails{uses}: {error[:200]}", hint + _MINIMAL_STUDY)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     saw = f"; it begins with {first[:80]!r}" if first else "; it is empty"
-    return input_error(f"no options found in the script's --help{saw}", _MINIMAL_STUDY)
+    hint = "if it has several commands, name one behind it (windlass init train.py fit); or " if library else ""
+    return input_error(f"no options found in the script's --help{uses}{saw}", hint + _MINIMAL_STUDY)
 
 
 def _cleaned(text: str) -> list[str]:
@@ -179,7 +196,8 @@ def _column_option(declaration: str, description: str) -> HelpOption | None:
     elif several:
         kind = "str"
     else:
-        kind = kind_of(_plain_name(flag), value, default, choices)
+        stated = re.search(r"\(type: (\w+)[,)]", description)  # as jsonargparse has it
+        kind = kind_of(_plain_name(flag), stated[1] if stated else value, default, choices)
     required = bool(re.search(r"[\[;] ?required\]|\(required\)", description))
     return HelpOption(_plain_name(flag), flag, default, choices, kind, description, required, several)
 
@@ -221,7 +239,7 @@ def _parse_default(description: str) -> str | None:
 def _stated(default: str) -> str | None:
     """Without quotes; None where the help says that nothing is set."""
     default = default.strip("'\"")
-    return None if default in ("", "None", "(dynamic)") else default
+    return None if default in ("", "None", "null", "(dynamic)") else default
 
 
 def _fire_options(lines: Sequence[str]) -> Iterator[HelpOption]:

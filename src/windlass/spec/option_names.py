@@ -34,13 +34,13 @@ _NEVER_SWEPT = frozenset(
     device devices node nodes rank world port host master step steps epoch epochs episode episodes iter iters
     iteration iterations update updates timestep timesteps frames total interval every freq frequency eval
     test verbose verbosity debug print plot render timeout time patience id name tag project entity wandb data
-    dataset version limit
+    dataset version limit trainer
     """.split()  # noqa: SIM905 - a list of words reads better without a quote around each
 )
 
 
 def _words(name: str) -> list[str]:
-    return name.lower().strip("_").split("_")
+    return re.split(r"[_.]", name.lower().strip("_"))
 
 
 def is_logarithmic(name: str) -> bool:
@@ -71,9 +71,35 @@ def kind_of(name: str, type_name: str, default: str | None, choices: Sequence[st
 
 
 def is_seed(name: str) -> bool:
-    return _words(name)[-1] == "seed" or name in ("random_state", "seeds")
+    return _words(name)[-1] == "seed" or name in ("random_state", "seeds", "seed_everything")
 
 
 def is_never_swept(name: str) -> bool:
     """True for what says where, how long or on what a script works, instead of how it learns."""
     return not _NEVER_SWEPT.isdisjoint(_words(name))
+
+
+def is_of_framework(name: str) -> bool:
+    """True for the many options of Lightning's own trainer, which are the same in every script."""
+    return _words(name)[0] == "trainer"
+
+
+def is_output_place(name: str) -> bool:
+    """True for a folder or file that a script writes to, which trials must not share."""
+    words = set(_words(name))
+    if name.lower() in _OUTPUT_NAMES or name.lower().endswith("default_root_dir"):
+        return True
+    if words & _READ:
+        return False
+    if words & _FOLDERS:
+        return bool(words & (_WRITTEN | _SAVED))
+    return bool(words & {"path", "file"}) and bool(words & _WRITTEN)
+
+
+_OUTPUT_NAMES = frozenset({"output", "outputs", "out", "logdir", "outdir", "savedir", "workdir", "rundir", "expdir"})
+_FOLDERS = frozenset({"dir", "directory", "folder"})
+_WRITTEN = frozenset(
+    {"output", "outputs", "out", "log", "logs", "save", "result", "results", "tensorboard", "artifacts"}
+)
+_SAVED = frozenset({"run", "runs", "exp", "experiment", "work", "checkpoint", "checkpoints", "ckpt"})
+_READ = frozenset({"load", "resume", "from", "pretrained", "init", "data", "dataset", "input", "restore", "cache"})
