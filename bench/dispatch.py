@@ -22,7 +22,7 @@ def make_study(folder: Path, name: str, trials: int) -> Path:
 def agent_only(folder: Path, trials: int) -> tuple[float, float]:
     """Time and memory of the agent alone, on a folder prepared beforehand."""
     from windlass.bundle.folder import prepare_folder
-    from windlass.flow import make_plan
+    from windlass.planning import make_plan
     from windlass.search import iterate_trials
     from windlass.site.local import fetch_local_site
     from windlass.spec import Overrides, load_study

@@ -63,7 +63,7 @@ def test_a_trial_longer_than_a_job(tmp_path: Path) -> None:
     made = plan(tmp_path, cluster(24), "slots: 1\nneeds: {time: 72h}\ncheckpoint: {}\n")
     assert made.terms is not None and made.request is not None
     assert (made.agents, made.terms.units, made.request.time_s, made.request.throttle) == (2, 3, 24 * HOUR, 1)
-    text = render_plan_text(made, [])
+    text = render_plan_text(made)
     assert "a chain of 3 units of 24 h" in text and "at a time" not in text.partition("estimate")[2]
     assert render_cost_line(made).startswith("2 chains of 3 jobs of 24 h, one after another: ")
     assert list(find_request_problems(Case(made, made.request, cluster(24)))) == []

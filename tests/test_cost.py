@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Project
-from windlass.model import Cost, Needs, Plan, Request, Space, Stage, Study
+from windlass.model import Cost, Needs, Plan, Request, Space, Stage, Study, Submitted
 from windlass.plan.cost import Prices, Work, finish_s
 from windlass.plan.settings import resolve_settings
 from windlass.plan.sharing import OneTrial
@@ -93,6 +93,28 @@ def test_without_a_time_it_is_the_most_it_can_be() -> None:
     assert render_cost_line(made) == "10 jobs of 60 min: at most 10 GPU-hours (240 core-hours)"
 
 
+def test_what_is_missing_is_what_costs() -> None:
+    """Of a study that is nearly done, the jobs that are submitted now and their cost; its terms stay what they are."""
+    study = Study("s", (Stage("main", ("true",)),), Space(), "/w", "/w", said={"needs": Needs(gpus=1, time_s=HOUR)})
+    settings = resolve_settings({"agents": 44}, study.said, RWTH.said, "", {})
+
+    def rest(missing: int) -> Plan:
+        return plan_slurm(study, 44, settings, RWTH, "/f/s", missing=missing)
+
+    few = rest(4)
+    assert few.terms == rest(44).terms and few.terms is not None and few.agents == 44
+    assert few.cost is not None and few.cost.gpu_hours == 4 and few.estimate_s == HOUR and few.alternatives == ()
+    assert render_cost_line(few).startswith("4 jobs of 65 min: 4 GPU-hours (96 core-hours), about 60 min")
+    assert render_cost_line(few, 3).startswith("4 jobs of 65 min, 3 of them there already: 4 GPU-hours")
+    text = render_plan_text(few, Submitted((), 1, 3))
+    assert "(44 trials, grid; 4 to do)" in text and "agents     4 jobs of 65 min, 3 of them there already\n" in text
+    assert "44 jobs of 65 min, 10 at a time: 44 GPU-hours" in render_cost_line(rest(44))
+    none = rest(0)
+    assert none.cost is not None and none.cost.gpu_hours == 0 and "nothing is left to do" in render_plan_text(none)
+    unknown = plan_slurm(study, 1000, resolve_settings({}, {}, RWTH.said, "", {}), RWTH, "/f/s", missing=3)
+    assert unknown.cost is not None and unknown.cost.at_most and render_cost_line(unknown).startswith("1 job of")
+
+
 def test_other_ways_to_deal_them_out() -> None:
     """24 jobs of 3 h, or 6 of 12 h."""
     made = plan(72, {"agents": 72}, gpus=1, time_s=HOUR)
@@ -100,7 +122,7 @@ def test_other_ways_to_deal_them_out() -> None:
     assert ways == {24: 3 + 1 / 12, 12: 6 + 1 / 12, 6: 12 + 1 / 12, 4: 18 + 1 / 12}, "the site allows 24 hours"
     assert all(split.waves * split.agents >= 72 for split in made.alternatives)
     assert all(split.cost.gpu_hours == 72 for split in made.alternatives)
-    text = render_plan_text(made, [])
+    text = render_plan_text(made)
     assert "24 jobs of 3.1 h" in text and "--agents 24" in text
 
 
@@ -134,7 +156,7 @@ def test_jobs_that_wait_for_each_other() -> None:
 
 
 def test_as_json() -> None:
-    data = json.loads(json.dumps(plan_to_json(plan(72, {}, gpus=1, time_s=HOUR), [])))
+    data = json.loads(json.dumps(plan_to_json(plan(72, {}, gpus=1, time_s=HOUR))))
     assert data["cost"]["billed"] == 72 * 24 and data["alternatives"][0].keys() >= {"agents", "time_s", "cost"}
     assert data["estimate_s"] and data["pack"]["a_gpu"] == 1
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_plan_slurm import CLUSTER, P100
-from windlass.flow import make_plan, make_slurm_plan
 from windlass.measure.digest import study_digest
 from windlass.measure.start import measured_path
 from windlass.measured import Choice, MeasuredDevice, Measurement, Mode, Probe, Round
@@ -38,6 +37,7 @@ from windlass.plan.refuse import find_problems
 from windlass.plan.settings import resolve_settings
 from windlass.plan.sharing import pick_company, slowdown
 from windlass.plan.slurm import plan_slurm
+from windlass.planning import make_plan, make_slurm_plan
 from windlass.site.cluster import Cluster
 from windlass.site.here import Here
 from windlass.site.local import Gpu, Site

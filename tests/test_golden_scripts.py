@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from windlass.flow import make_slurm_plan
 from windlass.paths import StudyPaths
+from windlass.planning import make_slurm_plan
 from windlass.site.discover import fetch_cluster
 from windlass.site.profiles import list_profiles
 from windlass.spec import Overrides, load_study

@@ -11,7 +11,7 @@ from tests.conftest import Project
 from windlass.bundle.code import render_left_out
 from windlass.bundle.tree import list_code, list_credentials
 from windlass.errors import InputError
-from windlass.flow import make_plan
+from windlass.planning import make_plan
 from windlass.refusals import check_local_plan
 from windlass.secrets import find_secrets, mask, mask_row
 from windlass.site.local import fetch_local_site

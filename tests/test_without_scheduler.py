@@ -60,7 +60,7 @@ def test_sizes_that_the_profile_cannot_judge(laptop: Project) -> None:
 
 def test_what_the_profile_allows_is_planned_and_not_submitted(laptop: Project) -> None:
     shown = laptop.run("plan", "--site", "beluga", "-a", "def-prof", "-t", "2h", "-G", "v100").stdout
-    assert "site       beluga  (as its profile knows it; no scheduler was asked)" in shown
+    assert "site       beluga, account def-prof  (as its profile knows it; no scheduler was asked)" in shown
     for verb in ("run", "measure", "shell"):
         done = laptop.run(verb, "--site", "beluga", "-a", "def-prof", code=2)
         assert "there is no Slurm here" in done.stderr and "log in to beluga" in done.stderr

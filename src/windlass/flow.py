@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,28 +23,16 @@ from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import TimeLeftReader, find_lost
 from windlass.collect.submissions import read_submissions
-from windlass.collect.usage import read_usage
 from windlass.counted import counted
-from windlass.errors import AgentError, FolderError, InputError
+from windlass.errors import AgentError, FolderError
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
 from windlass.launch.control import send_cancel
-from windlass.measure.digest import study_digest
-from windlass.measure.start import measured_path
-from windlass.measured import Measurement, parse_measurement
-from windlass.model import Plan, Setting, Study, Submitted, Terms
+from windlass.model import Plan, Study, Submitted, Terms
 from windlass.paths import StudyPaths
-from windlass.plan.evidence import Evidence, find_evidence
-from windlass.plan.local import plan_local, study_folder
-from windlass.plan.settings import resolve_settings
-from windlass.plan.shared_outputs import find_output_problems, find_output_warnings
-from windlass.plan.slurm import plan_slurm
-from windlass.plan.submitter import with_submitter_defaults
+from windlass.planning import done_numbers
 from windlass.refusals import check_local_plan
-from windlass.search import count_trials, iterate_trials
-from windlass.site.cluster import Cluster
-from windlass.site.here import fill_user
-from windlass.site.local import Site
+from windlass.search import iterate_trials
 from windlass.slurm.queue import read_last_queue
 from windlass.slurm.states import JobState
 from windlass.states import State
@@ -68,6 +54,8 @@ class Reporter(Protocol):
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None: ...
 
+    def submitting(self, plan: Plan, present: int) -> None: ...
+
     def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None: ...
 
     def say(self, text: str) -> None: ...
@@ -80,46 +68,6 @@ class Outcome:
     paths: StudyPaths
     counts: Mapping[State, int]
     exit_code: int
-
-
-def make_plan(study: Study, flags: Mapping[str, Any], site: Site) -> Plan:
-    """Everything that can be known before anything is touched."""
-    settings = resolve_settings(flags, study.said, site.said, site.source)
-    folder = study_folder(settings, study, os.environ.get("SCRATCH"))
-    plan = plan_local(study, count_trials(study), settings, site, folder, read_evidence(study, settings, folder))
-    problems = list(find_output_problems(plan))
-    if problems:
-        raise InputError(problems)
-    return replace(plan, warnings=(*plan.warnings, *find_output_warnings(plan)))
-
-
-def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster) -> Plan:
-    """The same for a cluster. What cannot work there is found by `check_slurm_plan`."""
-    settings = resolve_settings(flags, study.said, cluster.said, cluster.said_file, os.environ)
-    settings = with_submitter_defaults(settings, study, cluster)
-    scratch = os.environ.get("SCRATCH") or (fill_user(cluster.scratch, os.environ) if cluster.scratch else None)
-    folder = study_folder(settings, study, scratch)
-    return plan_slurm(study, count_trials(study), settings, cluster, folder, read_evidence(study, settings, folder))
-
-
-def read_evidence(study: Study, settings: Mapping[str, Setting], folder: str) -> Evidence:
-    """What one trial needs, from a measurement and from real trials in the study's folder, where there are any."""
-    measured, damage = _read_measurement(folder)
-    paths = StudyPaths(folder)
-    usage = read_usage(paths, study.variants) if os.path.isdir(paths.journal) else None
-    evidence = find_evidence(study, settings, measured, usage, study_digest(study))
-    return replace(evidence, warnings=(*damage, *evidence.warnings))
-
-
-def _read_measurement(folder: str) -> tuple[Measurement | None, list[str]]:
-    path = measured_path(folder)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse_measurement(json.load(file)), []
-    except FileNotFoundError:
-        return None, []
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        return None, [f"{path} cannot be read and is not used ({error}); `windlass measure` writes it anew"]
 
 
 def submit_plan(
@@ -140,7 +88,9 @@ def submit_plan(
             prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
             reporter.prepared(plan, prepared)
             wanted = agents_wanted(plan.terms, prepared.register)
-            return paths, submit_agents(plan.terms, paths, wanted if rehearse_s is None else min(1, wanted))
+            if rehearse_s is not None:
+                wanted = min(1, wanted)
+            return paths, submit_agents(plan.terms, paths, wanted, lambda present: reporter.submitting(plan, present))
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
 
@@ -296,15 +246,6 @@ def count_states(paths: StudyPaths, register: Register) -> dict[State, int]:
     index.refresh()
     try:
         return index.counts(register.count, register.current)
-    finally:
-        index.close()
-
-
-def done_numbers(paths: StudyPaths) -> list[int]:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        return list(index.numbers((State.DONE,)))
     finally:
         index.close()
 

@@ -363,6 +363,17 @@ class Plan:
     alternatives: tuple[Split, ...] = ()
     warnings: tuple[str, ...] = ()
     keep_going: bool = False  # also where the first trials all fail alike
+    missing: int | None = None  # trials that are to be executed; estimate and cost are theirs. None: all
+    examples: tuple[Trial, ...] = ()  # some of those: the first ones, and the last
+
+    @property
+    def missing_count(self) -> int:
+        return self.trial_count if self.missing is None else self.missing
+
+    @property
+    def agents_missing(self) -> int:
+        """How many agents have something to do: so many are submitted where none is there yet."""
+        return min(self.agents, -(-self.missing_count // self.slots))
 
     @property
     def request(self) -> Request | None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
+from collections.abc import Callable
 
 from windlass.claims.alive import same_kernel
 from windlass.claims.client import ClientJournal, client_name
@@ -35,8 +37,14 @@ _NO_NODES = ("Requested node configuration is not available", "Required node not
 _SETTLED_AFTER_S = 300.0  # no sbatch waits for longer; what the scheduler does not know then, it will never know
 
 
-def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
-    """See to it that `wanted` agents wait or run. The caller has the turn: nobody else submits for this study now."""
+def submit_agents(
+    terms: Terms, paths: StudyPaths, wanted: int, announce: Callable[[int], None] | None = None
+) -> Submitted:
+    """See to it that `wanted` agents wait or run. The caller has the turn: nobody else submits for this study now.
+
+    `announce` is called before anything is submitted, with the number of agents that are there already; not where
+    nothing is submitted.
+    """
     submissions = read_submissions(paths)
     with ClientJournal(paths) as journal:
         settled: list[str] = []
@@ -44,11 +52,10 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
         if submissions:
             queue = fetch_queue()
             settled = [_settle(paths, one, queue, journal) for one in submissions if not one.settled]
-            present = count_present(submissions, queue) if terms.units == 1 else count_chains(submissions, queue)
-            outdated = count_outdated(paths, submissions, queue)
-            if terms.units == 1:  # The units of a chain follow one another: the next one has the new code and settings.
-                present -= outdated
+            present, outdated = _count_agents(terms, paths, submissions, queue)
         missing = max(0, wanted - present)
+        if missing and announce is not None:
+            announce(present)
         if missing and not present:
             _lift_throttle(paths)
         first = max((one.first + one.agents for one in submissions), default=0)
@@ -57,6 +64,24 @@ def submit_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
             settled += left_out
         jobs = _send_arrays(terms, paths, missing, first, journal)
     return Submitted(tuple(jobs), missing, present, tuple(settled), outdated)
+
+
+def preview_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
+    """What `submit_agents` would do, as far as the queue and the last run tell. Nothing is written or submitted."""
+    submissions = read_submissions(paths) if os.path.isdir(paths.journal) else []
+    present = outdated = 0
+    if submissions:
+        present, outdated = _count_agents(terms, paths, submissions, fetch_queue())
+    return Submitted((), max(0, wanted - present), present, (), outdated)
+
+
+def _count_agents(terms: Terms, paths: StudyPaths, submissions: list[Submission], queue: Queue) -> tuple[int, int]:
+    """Agents that are there and take trials, and those that began with former code or settings."""
+    present = count_present(submissions, queue) if terms.units == 1 else count_chains(submissions, queue)
+    outdated = count_outdated(paths, submissions, queue)
+    if terms.units == 1:  # The units of a chain follow one another: the next one has the new code and settings.
+        present -= outdated
+    return present, outdated
 
 
 def leave_out_full_nodes(terms: Terms, paths: StudyPaths) -> tuple[Terms, list[str]]:

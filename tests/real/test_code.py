@@ -73,6 +73,8 @@ def test_run_beside_an_agent_that_began_with_other_settings(cluster_project: Pro
     project.write("study.yaml", study + "parameters: {n: [0, 1]}\n")
     project.run("run")
     wait_for(lambda: project.counts() == {"running": 1, "waiting": 1})
+    planned = project.run("plan").stdout
+    assert "1 of them there already" in planned and "#SBATCH" not in planned, "nothing would be submitted"
     assert "1 agent is on it already" in project.run("run").stderr, "nothing has changed"
     project.write("study.yaml", study + "parameters: {n: [0, 1, 2]}\nmetrics: [loss]\nenv: {FOO: bar}\n")
     done = project.run("run")

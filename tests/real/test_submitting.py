@@ -207,8 +207,13 @@ def test_retry_submits_on_the_same_terms(cluster_project: Project, slurm: Cluste
     )
     project.run("run", "--wait", code=1)
     assert project.counts() == {"failed": 2}
-    for number in (1, 2):
-        project.write(f"now{number}", "")
-    assert "submitted 2 agents" in project.run("retry").stderr
+    project.write("now1", "")
+    assert project.json("plan", "--json")["submits"] == 2
+    again = project.run("run", "--wait", code=1).stderr
+    assert "2 jobs of" in again and "submitted 2 agents" in again and project.counts() == {"done": 1, "failed": 1}
+    planned = project.json("plan", "--json")
+    assert (planned["trials"], planned["missing"], planned["submits"]) == (2, 1, 1), "of what is missing"
+    project.write("now2", "")
+    assert "submitted 1 agent " in project.run("retry").stderr
     wait_until_idle(slurm)
-    assert project.counts() == {"done": 2}
+    assert project.counts() == {"done": 2} and project.json("plan", "--json")["submits"] == 0

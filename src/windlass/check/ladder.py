@@ -22,12 +22,13 @@ from windlass.claims.client import ClientJournal, client_name
 from windlass.collect.index import read_record
 from windlass.collect.trials import find_trials
 from windlass.errors import InputError
-from windlass.flow import EXIT_INTERRUPTED, done_numbers, make_plan, retry_trials, run_folder
+from windlass.flow import EXIT_INTERRUPTED, retry_trials, run_folder
 from windlass.ids import trial_id
 from windlass.journal.fold import TrialRecord
 from windlass.launch.local import LocalLauncher
 from windlass.model import Expectation, MetricPattern, Plan, Rung, Study, Trial
 from windlass.paths import StudyPaths
+from windlass.planning import done_numbers, make_plan
 from windlass.search import iterate_trials
 from windlass.search.template import ARGS_WORDS, CONFIG_WORD, Template, placeholder_names
 from windlass.search.trials import canonical_command

@@ -17,10 +17,11 @@ from windlass.claims.strays import find_strays
 from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
 from windlass.errors import WindlassError
-from windlass.flow import make_plan, run_plan
+from windlass.flow import run_plan
 from windlass.launch.local import LocalLauncher
 from windlass.model import Plan, Study
 from windlass.paths import StudyPaths
+from windlass.planning import make_plan
 from windlass.site.local import Site
 from windlass.states import Cause, State
 
@@ -64,6 +65,9 @@ class Quiet:
     """Shows nothing."""
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None:
+        pass
+
+    def submitting(self, plan: Plan, present: int) -> None:
         pass
 
     def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,11 +12,11 @@ from windlass.bundle.code import find_left_out, render_left_out
 from windlass.check.options import find_option_problems
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import read_request, warn
-from windlass.errors import InputError
+from windlass.errors import InputError, SchedulerError
+from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
 from windlass.refusals import check_local_plan, check_slurm_plan
-from windlass.search import iterate_trials
-from windlass.submission import example_script
+from windlass.submission import example_script, preview_agents
 from windlass.view.plan import plan_to_json, render_plan_text
 
 
@@ -25,10 +26,16 @@ from windlass.view.plan import plan_to_json, render_plan_text
     "--check", is_flag=True, help="Ask the program for its --help: does it know all the options it would get?"
 )
 @place_options
+@click.option("--all", "everything", is_flag=True, help="Also settings that nobody has set, with their defaults.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, check: bool, as_json: bool, **options: Any) -> None:
-    """Show what `run` would do: trials, slots, folder, and where each setting came from. Writes nothing."""
+def command(ctx: click.Context, /, check: bool, everything: bool, as_json: bool, **options: Any) -> None:
+    """Show what `run` would do. Writes nothing.
+
+    First what you will want to check: how many trials are to be executed, a few of their commands, where, how long it
+    takes, what it costs, what trials read and what is kept of them. Then what was set, and where; on a cluster also
+    what each job asks for and why, and the batch script.
+    """
     asked = read_request(ctx.meta["words"], options)
     study, plan = asked.study, asked.plan
     warn([*study.warnings, *plan.warnings])
@@ -40,12 +47,23 @@ def command(ctx: click.Context, /, check: bool, as_json: bool, **options: Any) -
     if problems:
         raise InputError(problems)
     left_out = find_left_out(plan)
-    first = [trial for trial, _ in zip(iterate_trials(study), range(3), strict=False)]
+    preview = _preview(plan) if asked.cluster is not None and asked.cluster.live else None
     if as_json:
-        print(json.dumps({**plan_to_json(plan, first), "left_out": left_out}, indent=2, ensure_ascii=False))
+        print(json.dumps({**plan_to_json(plan, preview), "left_out": left_out}, indent=2, ensure_ascii=False))
     else:
-        print(render_plan_text(plan, first))
+        print(render_plan_text(plan, preview, everything))
         if left_out:
             print(f"left out   {render_left_out(left_out)}")
-        if plan.terms is not None:
-            print("\n" + example_script(plan.terms, StudyPaths(plan.folder)), end="")
+        submits = plan.agents_missing if preview is None else preview.agents
+        if plan.terms is not None and submits:
+            terms = replace(plan.terms, agents=submits)
+            print("\n" + example_script(terms, StudyPaths(plan.folder)), end="")
+
+
+def _preview(plan: Plan) -> Submitted | None:
+    """What `run` would submit now; None where the scheduler does not answer."""
+    assert plan.terms is not None
+    try:
+        return preview_agents(plan.terms, StudyPaths(plan.folder), plan.agents_missing)
+    except SchedulerError:
+        return None

@@ -20,6 +20,7 @@ from windlass.model import Plan
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.view.escapes import REDRAW
+from windlass.view.plan import render_cost_line
 from windlass.view.progress import Progress, RateMeter, render_line, render_plain
 from windlass.view.table import wants_color
 
@@ -60,6 +61,12 @@ class StreamReporter:
             self.say(f"{left_out} left out; `windlass retry --cancelled` brings back what was cancelled")
         if prepared.recovered:
             self.say(f"took back the trials of {counted(len(prepared.recovered), 'agent')} that had died")
+
+    def submitting(self, plan: Plan, present: int) -> None:
+        """What the jobs cost that are about to be submitted, beside the agents that are there already."""
+        cost = render_cost_line(plan, present)
+        if cost:
+            self.say(cost)
 
     def _say_changes(self, prepared: Prepared, total: int) -> None:
         """What is different from the last run: trials that are new or no longer wanted, and settings of done ones."""

@@ -13,9 +13,9 @@ import click
 
 from windlass.cli.options import SETTING_WORDS
 from windlass.errors import InputError, input_error
-from windlass.flow import make_plan, make_slurm_plan
 from windlass.model import Data, Plan, Study
 from windlass.plan.refuse import find_local_problems
+from windlass.planning import make_plan, make_slurm_plan
 from windlass.site.cluster import Cluster
 from windlass.site.discover import fetch_cluster, slurm_answers
 from windlass.site.here import fetch_here
@@ -44,8 +44,8 @@ class Asked:
         )
 
 
-def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
-    """The study and the plan that a command line asks for."""
+def read_request(words: tuple[str, ...], options: dict[str, Any], sample: int | None = None) -> Asked:
+    """The study and the plan that a command line asks for; with `sample`, for so many of its trials."""
     overrides = Overrides(
         params=tuple(options.pop("params")),
         seeds=options.pop("seeds"),
@@ -68,22 +68,24 @@ def read_request(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
         study = replace(study, data=tuple(Data(path) for path in paths))
     flags = {word: options[word] for word in SETTING_WORDS}
     flags["options"] = flags["options"] or None
-    return plan_study(study, flags, options["on"], options["site"], options.get("here", True))
+    return plan_study(study, flags, options["on"], options["site"], options.get("here", True), sample)
 
 
-def plan_study(study: Study, flags: dict[str, Any], on: str | None, site: str | None, anyway: bool) -> Asked:
+def plan_study(
+    study: Study, flags: dict[str, Any], on: str | None, site: str | None, anyway: bool, sample: int | None = None
+) -> Asked:
     answers = slurm_answers()
     if on == "local" and answers and not anyway:
         _refuse_login_host()
     if on == "local" or (on is None and not answers and site is None):
-        return Asked(study, make_plan(study, flags, fetch_local_site()))
+        return Asked(study, make_plan(study, flags, fetch_local_site(), sample))
     if not answers and site is None:
         raise input_error(
             "there is no Slurm here: sbatch is missing or not set up",
             "--on local executes the trials on this machine; --site NAME plans for a cluster from its profile",
         )
     cluster = fetch_load(fetch_cluster(site))
-    return Asked(study, make_slurm_plan(study, flags, cluster), cluster)
+    return Asked(study, make_slurm_plan(study, flags, cluster, sample), cluster)
 
 
 def _refuse_login_host() -> None:

@@ -33,7 +33,7 @@ from windlass.refusals import check_slurm_plan
 from windlass.rehearse import RehearsingLauncher, rehearse_plan
 from windlass.secrets import mask
 from windlass.spec.units import parse_duration_s
-from windlass.view.plan import render_cost_line, render_submitted
+from windlass.view.plan import render_submitted
 from windlass.view.status import render_end, view_to_json
 from windlass.view.story import render_failed
 from windlass.view.table import wants_color
@@ -85,7 +85,7 @@ def command(
     """
     chosen = options["on"]
     rehearse_s = _read_limit(rehearse_limit) if rehearse else None
-    asked = _read_request(ctx, options, keep_going)
+    asked = _read_request(ctx, options, keep_going, sample)
     plan = asked.plan
     if joblog is not None:
         _check_joblog(joblog, asked.cluster is not None and not wait)
@@ -121,8 +121,8 @@ def command(
     return outcome.exit_code
 
 
-def _read_request(ctx: click.Context, options: dict[str, Any], keep_going: bool) -> Asked:
-    asked = read_request(ctx.meta["words"], options)
+def _read_request(ctx: click.Context, options: dict[str, Any], keep_going: bool, sample: int | None) -> Asked:
+    asked = read_request(ctx.meta["words"], options, sample)
     check_example(asked.study)
     return replace(asked, plan=replace(asked.plan, keep_going=keep_going))
 
@@ -191,9 +191,6 @@ class _RunReporter(StreamReporter):
         remember_place(plan)
         self.warnings.remember()
         super().prepared(plan, prepared)
-        cost = render_cost_line(plan) if prepared.register.todo else ""
-        if cost:
-            self.say(cost)
 
 
 def show_outcome(outcome: Outcome, as_json: bool, quiet: bool) -> None:

@@ -38,19 +38,21 @@ def plan_local(
     site: Site,
     folder: str,
     evidence: Evidence | None = None,
+    missing: int | None = None,
 ) -> Plan:
-    """The plan for one agent on this machine."""
+    """The plan for one agent on this machine; the estimate is of the trials that are `missing` (None: all)."""
     evidence = evidence or find_evidence(study, settings)
     host = choose_host(evidence, site, trial_count)
     cpus_needed = settings["cpus"].value
     cpus_per_slot = max(1, round(cpus_needed)) if cpus_needed else max(1, site.cpus // host.slots.count)
     one = time_in_company(evidence, evidence.time, host.a_gpu if host.curve else None, host.mode)
-    waves = max(1, math.ceil(trial_count / host.width))
+    waves = math.ceil((trial_count if missing is None else missing) / host.width)
     packs = (settings["gpus"].value or 0) <= 1 if host.gpus else bool(evidence.peaks)
     plan = Plan(
         study=study,
         folder=folder,
         trial_count=trial_count,
+        missing=missing,
         slots=host.slots.count,
         slots_because=host.slots.because,
         cpus=site.cpus,
@@ -58,7 +60,7 @@ def plan_local(
         gpus=host.gpus,
         agents=1,
         settings=settle(evidence, host.budgets.other, one.high_s * one.safety if one is not None else None),
-        waves=waves,
+        waves=max(1, waves),
         pack=_make_terms(host, evidence, study) if packs else None,
         estimate_s=one.expect_s(waves) if one is not None else None,
         warnings=(*evidence.warnings, *warn_of_gpu(evidence, bool(host.gpus)), *host.warnings),

@@ -205,7 +205,9 @@ class OneTrial:
     notice_s: float = 0.0  # before the job's end, when trials are told to stop: they have to be done by then
 
     def expect_s(self, waves: int) -> float:
-        """So many in turn: the last of them may be a long one."""
+        """So many in turn: the last of them may be a long one. None take no time."""
+        if waves < 1:
+            return 0.0
         return (waves - 1) * self.middle_s + self.high_s + self.once_s
 
     def usable_s(self, job_s: float) -> float:

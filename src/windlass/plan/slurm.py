@@ -32,8 +32,13 @@ def plan_slurm(
     cluster: Cluster,
     folder: str,
     evidence: Evidence | None = None,
+    missing: int | None = None,
 ) -> Plan:
-    """The plan for an array of agents. Nothing is refused here: plan/refuse.py finds what cannot work."""
+    """The plan for an array of agents. Nothing is refused here: plan/refuse.py finds what cannot work.
+
+    The jobs are those of the whole study, so that any part of it can be run on the same terms. What it costs and how
+    long it takes is of the trials that are `missing` (None: all).
+    """
     evidence = evidence or find_evidence(study, settings)
     draft = Draft(evidence.settings, cluster, trial_count, evidence, study.checkpoint is not None)
     draft.warnings += evidence.warnings
@@ -48,6 +53,7 @@ def plan_slurm(
         study=study,
         folder=folder,
         trial_count=trial_count,
+        missing=missing,
         slots=slots.count,
         slots_because=slots.because,
         cpus=request.cpus,
@@ -134,10 +140,15 @@ def _with_cost(
     """What it costs and how long it takes, as far as anybody knows how long a trial takes."""
     assert plan.request is not None
     prices = Prices(plan.request, draft.cluster, layout.gpu_type)
+    if plan.missing_count == 0:
+        return replace(plan, cost=prices.of(0.0), estimate_s=0.0)
+    whole = plan.missing_count == plan.trial_count
+    if not whole:
+        agents = _for_missing(plan, layout.width, agents, one)
     if one is None or agents.expect_s is None:
         most_s = agents.count * agents.time_s * draft.units
         return replace(plan, cost=prices.of(most_s, at_most=True))
-    work = Work(plan.trial_count, layout.width, one)
+    work = Work(plan.missing_count, layout.width, one)
     cost = prices.of(min(work.jobs_s(agents.count), agents.count * agents.expect_s))
     if draft.units > 1:
         return replace(plan, cost=cost, estimate_s=agents.expect_s)
@@ -153,8 +164,18 @@ def _with_cost(
         cost=cost,
         estimate_s=estimate_s,
         estimate_because=capacity.explain(wanted, agents.count),
-        alternatives=find_splits(work, prices, limits, agents.count),
+        alternatives=find_splits(work, prices, limits, agents.count) if whole else (),
     )
+
+
+def _for_missing(plan: Plan, width: int, agents: Agents, one: OneTrial | None) -> Agents:
+    """The agents for a part of the study: fewer, each with less to do in the time that its job asks for."""
+    count = plan.agents_missing
+    waves = max(1, math.ceil(plan.missing_count / max(1, width * count)))
+    expect_s = agents.expect_s
+    if one is not None and expect_s is not None:
+        expect_s = min(expect_s, one.expect_s(waves))
+    return replace(agents, count=count, waves=waves, expect_s=expect_s)
 
 
 def _choose_cpus(draft: Draft, layout: Layout) -> int:

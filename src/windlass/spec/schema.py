@@ -236,7 +236,7 @@ class StudyKeys(Keys):
         "How long a trial that is told to stop may take before it is killed. A plain number is seconds.",
         "duration",
         "grace: 30s",
-        "see `windlass plan`",
+        "see `windlass plan --all`",
     )
     env: Annotated[Any, BeforeValidator(check_env)] = key(
         "Environment variables of every trial. Values may hold placeholders. Secrets do not belong here: "
@@ -315,10 +315,10 @@ class StudyKeys(Keys):
         "Where the study's records and results are kept. `~` and environment variables are replaced.",
         "path",
         "folder: $SCRATCH/studies/cartpole",
-        "see `windlass plan`",
+        "see `windlass plan --all`",
     )
     output_limit: Annotated[int | None, BeforeValidator(check_size)] = key(
-        "How much output of one trial is kept.", "size", "output_limit: 10MB", "see `windlass plan`"
+        "How much output of one trial is kept.", "size", "output_limit: 10MB", "see `windlass plan --all`"
     )
 
 

@@ -132,7 +132,7 @@ class SlurmKeys(Keys):
         "Nodes of one job, for a trial that starts its parts with `srun`.", "number", "nodes: 2", "1"
     )
     agents: Annotated[int | None, BeforeValidator(check_count)] = key(
-        "How many agents (tasks of the array) share the trials.", "number", "agents: 25", "see `windlass plan`"
+        "How many agents (tasks of the array) share the trials.", "number", "agents: 25", "see `windlass plan --all`"
     )
     max_jobs: Annotated[int | None, BeforeValidator(check_count)] = key(
         "Never more agents than this.", "number", "max_jobs: 50", "the site's limit"

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from windlass.counted import counted
-from windlass.model import Cost, PackTerms, Plan, Request, Split, Study, Submitted, Trial
+from windlass.durations import spell_duration
+from windlass.model import Cost, PackTerms, Plan, Request, Split, Study, Submitted
 from windlass.view.progress import render_duration
-
-_OF_JOBS = ("patience_s", "nodes", "mail_type", "safety")  # settings that mean nothing without a scheduler
-_OF_GPUS = ("prefer", "headroom", "mps")
+from windlass.view.table import render_cell
 
 
-def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
-    """Stable keys: study, folder, trials, agents, slots, request, pack, estimate_s, cost, alternatives, settings."""
+def plan_to_json(plan: Plan, preview: Submitted | None = None) -> dict[str, Any]:
+    """Stable keys: study, folder, trials, missing, agents, submits, slots, request, pack, estimate_s, cost, settings, …
+
+    `submits` is the number of agents that `run` would submit now; None where that is not known.
+    """
     return {
         "study": plan.study.name,
         "folder": plan.folder,
         "source": plan.study.source,
         "method": plan.study.space.method,
         "trials": plan.trial_count,
+        "missing": plan.missing_count,
         "agents": plan.agents,
+        "submits": preview.agents if preview is not None else None,
         "agents_because": plan.agents_because,
         "slots": plan.slots,
         "slots_because": plan.slots_because,
@@ -47,7 +50,7 @@ def plan_to_json(plan: Plan, examples: Sequence[Trial]) -> dict[str, Any]:
                 "settings": dict(trial.settings),
                 "stages": [[name, list(words)] for name, words in trial.stages],
             }
-            for trial in examples
+            for trial in plan.examples
         ],
     }
 
@@ -65,39 +68,98 @@ def _request_to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def render_plan_text(plan: Plan, examples: Sequence[Trial]) -> str:
+def render_plan_text(plan: Plan, preview: Submitted | None = None, everything: bool = False) -> str:
+    """The plan as text: first what the user will want to check, then what was set and where.
+
+    `preview` tells how many agents `run` would submit, where the queue was asked; `everything` includes defaults.
+    """
+    return "\n".join([*_render_head(plan, preview), *_render_settings(plan, everything)])
+
+
+def _render_head(plan: Plan, preview: Submitted | None) -> list[str]:
+    """How many trials, their commands, where, how long, what it costs, what they read and leave."""
     study = plan.study
-    lines = [
-        f"study      {study.name}  ({counted(plan.trial_count, 'trial')}, {study.space.method})",
-        f"folder     {plan.folder}",
-        f"runs in    {_render_workdir(plan)}",
-        *_render_config(study),
-        f"slots      {plan.slots} at a time  ({plan.slots_because})",
-        f"threads    {plan.cpus_per_slot} a trial",
-    ]
+    trials = f"{counted(plan.trial_count, 'trial')}, {study.space.method}{_render_rest(plan)}"
+    lines = [f"study      {study.name}  ({trials})", *_render_commands(plan), *_render_config(study)]
+    if plan.request is not None:
+        lines += _render_jobs(plan, plan.request, preview)
+    else:
+        lines.append("site       this machine")
+    lines.append(f"slots      {plan.slots} at a time  ({plan.slots_because})")
     if plan.gpus:
         lines.append(f"gpus       {', '.join(plan.gpus)}")
-    if plan.pack is not None and (plan.pack.budgets or plan.pack.budget.gpu_mb or plan.pack.budget.memory_mb):
-        lines += _render_pack(plan.pack)
-    if plan.request is not None:
-        lines += _render_request(plan, plan.request)
+    lines.append(f"runs in    {render_cell(_render_workdir(plan))}")
     lines += _render_estimate(plan)
+    if study.data:
+        there = "  (unpacked on each node's own disk)" if plan.request is not None else ""
+        lines.append(f"data       {render_cell(', '.join(data.path for data in study.data))}{there}")
+    lines.append(f"outputs    {render_cell(_render_outputs(plan))}")
     if study.metric:
         lines.append(f"metric     {study.metric.name} ({study.metric.goal})")
-    lines.append("settings")
-    shown = {key: one for key, one in plan.settings.items() if one.source != "default" or one.value not in (None, {})}
-    if plan.request is None:
-        shown = {key: one for key, one in shown.items() if one.source != "default" or key not in _OF_JOBS}
-    if not plan.gpus and (plan.request is None or not plan.request.gpus):
-        shown = {key: one for key, one in shown.items() if one.source != "default" or key not in _OF_GPUS}
-    width = max(len(key) for key in shown)
-    lines += [f"  {key:<{width}}  {_value(one.value):<12} from {one.source}" for key, one in shown.items()]
-    lines.append("first trials" if plan.trial_count > len(examples) else "trials")
-    for trial in examples:
-        lines += [f"  {trial.id}  {shlex.join(words)}" for _, words in trial.stages]
-    if plan.trial_count > len(examples):
-        lines.append(f"  … and {plan.trial_count - len(examples)} more")
-    return "\n".join(lines)
+    return [*lines, f"folder     {render_cell(plan.folder)}"]
+
+
+def _render_rest(plan: Plan) -> str:
+    """How many of the trials are to be executed, where it is not all of them."""
+    if plan.missing_count == plan.trial_count:
+        return ""
+    return f"; {plan.missing_count:,} to do" if plan.missing_count else "; nothing is left to do"
+
+
+def _render_commands(plan: Plan) -> list[str]:
+    """A few of the commands that are to be executed, the last one among them."""
+    if not plan.examples:
+        return []
+    texts = [[shlex.join(words) for _, words in trial.stages] for trial in plan.examples]
+    between = plan.missing_count - len(texts)
+    if between > 0:
+        texts.insert(len(texts) - 1, [f"… {between:,} more"])
+    return ["commands", *(f"  {render_cell(text)}" for stages in texts for text in stages)]
+
+
+def _render_outputs(plan: Plan) -> str:
+    """Which files are kept of a trial, and where."""
+    if plan.study.outputs:
+        return f"{', '.join(plan.study.outputs)}  (`windlass outputs` lists what was kept)"
+    if plan.own_folders:
+        return "none named; what trials leave in their folders is kept as left-behind (`windlass outputs`)"
+    return "none named; files stay where trials write them"
+
+
+def _render_settings(plan: Plan, everything: bool) -> list[str]:
+    """What was set and where; with `everything` the defaults as well. Then what each job asks for, and why."""
+    shown = {key: one for key, one in plan.settings.items() if everything or one.source != "default"}
+    lines = ["settings"] if shown else ["settings   all are defaults (`--all` shows them)"]
+    rows = [(_setting_name(key), render_cell(_render_value(key, one.value)), one.source) for key, one in shown.items()]
+    width = max((len(name) for name, _, _ in rows), default=0)
+    lines += [f"  {name:<{width}}  {value:<12} from {source}" for name, value, source in rows]
+    if shown and not everything:
+        lines.append("  all others are defaults (`--all` shows them)")
+    if everything:
+        lines.append(f"threads    {plan.cpus_per_slot} a trial")
+    if plan.pack is not None and (plan.pack.budgets or plan.pack.budget.gpu_mb or plan.pack.budget.memory_mb):
+        lines += _render_pack(plan.pack)
+    return lines if plan.request is None else [*lines, *_render_request(plan.request)]
+
+
+def _setting_name(key: str) -> str:
+    """As the study file writes it, without the unit."""
+    return key.removesuffix("_s").removesuffix("_mb").removesuffix("_bytes")
+
+
+def _render_value(key: str, value: Any) -> str:
+    """A setting's value with its unit, as a study file would have it."""
+    if value is None or value == {}:
+        return "–"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if key.endswith("_s"):
+        return spell_duration(value)
+    if key.endswith("_bytes"):
+        return f"{value / (1 << 30):.3g} GB" if value >= 1 << 30 else f"{value / (1 << 20):.3g} MB"
+    return f"{value:g} MB" if key.endswith("_mb") else str(value)
 
 
 def _render_config(study: Study) -> list[str]:
@@ -121,20 +183,41 @@ def _render_workdir(plan: Plan) -> str:
     return f"{workdir}{shared}"
 
 
-def _render_request(plan: Plan, request: Request) -> list[str]:
-    """What each job asks for, and why."""
-    throttle = f", {request.throttle} at a time" if request.throttle else ""
-    in_turn = f"; each slot takes {plan.waves} in turn" if plan.waves > 1 else ""
-    chain = ""
-    if _units(plan) > 1:
-        chain = f", each a chain of {_units(plan)} units of {_render_unit(request.time_s)}"
-        throttle = ""
+def _render_jobs(plan: Plan, request: Request, preview: Submitted | None) -> list[str]:
+    """Where the jobs go, how many of them, and how long each may last."""
     profile_only = "" if plan.site_asked else "  (as its profile knows it; no scheduler was asked)"
-    because = f"  ({plan.agents_because})" if plan.agents_because else ""
-    lines = [
-        f"site       {plan.site_name}{profile_only}",
-        f"agents     {plan.agents}{chain}{throttle}{in_turn}{because}",
-    ]
+    named = {"account": request.account, "partition": request.partition, "QOS": request.qos}
+    where = "".join(f", {what} {name}" for what, name in named.items() if name)
+    lines = [f"site       {plan.site_name}{where}{profile_only}"]
+    if not plan.missing_count:
+        return lines
+    there = _render_present(preview.present if preview is not None else 0)
+    whole = plan.missing_count == plan.trial_count
+    in_turn = f"; each slot takes {plan.waves} in turn" if plan.waves > 1 and whole else ""
+    because = f"  ({plan.agents_because})" if plan.agents_because and whole else ""
+    if _units(plan) > 1:
+        chain = f"each a chain of {_units(plan)} units of {_render_unit(request.time_s)}"
+        lines.append(f"agents     {plan.agents_missing}, {chain}{there}{in_turn}{because}")
+    else:
+        jobs = f"{counted(plan.agents_missing, 'job')} of {_render_about(request.time_s)}"
+        lines.append(f"agents     {jobs}{_render_throttle(plan)}{there}{in_turn}{because}")
+    gpus = f"{counted(request.gpus, f'{request.gpu_type} GPU'.strip())}, " if request.gpus else ""
+    nodes = f" on each of {request.nodes} nodes" if request.nodes > 1 else ""
+    return [*lines, f"each has   {gpus}{counted(request.cpus, 'core')}, {request.memory_mb} MB of memory{nodes}"]
+
+
+def _render_present(present: int) -> str:
+    return f", {present} of them there already" if present else ""
+
+
+def _render_throttle(plan: Plan) -> str:
+    """The limit of jobs at a time, where there are more of them."""
+    limit = plan.request.throttle if plan.request is not None else None
+    return f", {limit} at a time" if limit and limit < plan.agents_missing else ""
+
+
+def _render_request(request: Request) -> list[str]:
+    """What each job asks for, and why."""
     asked = {
         "time_s": render_duration(request.time_s),
         "cpus": counted(request.cpus, "core"),
@@ -145,9 +228,8 @@ def _render_request(plan: Plan, request: Request) -> list[str]:
         "partition": request.partition or "",
         "qos": request.qos or "",
     }
-    lines.append("each job")
-    lines += [f"  {text:<14} {request.because.get(key, '')}".rstrip() for key, text in asked.items() if text]
-    return lines
+    lines = [f"  {text:<14} {request.because.get(key, '')}".rstrip() for key, text in asked.items() if text]
+    return ["each job", *lines]
 
 
 def _render_pack(pack: PackTerms) -> list[str]:
@@ -163,12 +245,16 @@ def _render_pack(pack: PackTerms) -> list[str]:
 
 
 def _render_estimate(plan: Plan) -> list[str]:
+    if not plan.missing_count:
+        return []
     lines = []
-    if plan.estimate_s is not None:
+    if plan.estimate_s is None:
+        lines.append("estimate   not known: `--time` gives the time of one trial, `windlass measure` finds it out")
+    else:
         at_once = " if all start at once"
         if plan.request is None:
             at_once = ""
-        elif plan.request.throttle and _units(plan) == 1:
+        elif plan.request.throttle and _render_throttle(plan) and _units(plan) == 1:
             at_once = f" with {counted(plan.request.throttle, 'job')} at a time"
         if plan.estimate_because:
             at_once = f" {plan.estimate_because}"
@@ -195,16 +281,16 @@ def render_cost(cost: Cost) -> str:
     return f"{'at most ' if cost.at_most else ''}{_render_amount(main[0])} {main[1]}{billed}"
 
 
-def render_cost_line(plan: Plan) -> str:
-    """One line for `run`, before anything is submitted; empty where nothing is."""
+def render_cost_line(plan: Plan, present: int = 0) -> str:
+    """One line for `run`, before anything is submitted: the jobs for what is missing, of which `present` are there."""
     if plan.request is None or plan.cost is None:
         return ""
     time = _render_about(plan.request.time_s)
     if _units(plan) > 1:
-        jobs = f"{counted(plan.agents, 'chain')} of {_units(plan)} jobs of {time}, one after another"
+        jobs = f"{counted(plan.agents_missing, 'chain')} of {_units(plan)} jobs of {time}, one after another"
     else:
-        throttle = f", {plan.request.throttle} at a time" if plan.request.throttle else ""
-        jobs = f"{counted(plan.agents, 'job')} of {time}{throttle}"
+        jobs = f"{counted(plan.agents_missing, 'job')} of {time}{_render_throttle(plan)}"
+    jobs += _render_present(present)
     assumed = plan.estimate_because or "once they start"
     done = f", about {_render_about(plan.estimate_s)} {assumed}" if plan.estimate_s is not None else ""
     split = next(iter(plan.alternatives), None)
@@ -232,10 +318,6 @@ def _render_about(seconds: float) -> str:
 
 def _render_unit(seconds: float) -> str:
     return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"
-
-
-def _value(value: Any) -> str:
-    return "–" if value is None or value == {} else str(value)
 
 
 def render_submitted(submitted: Submitted) -> str:

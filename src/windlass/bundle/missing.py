@@ -1,0 +1,88 @@
+"""What is missing of a study, before anything is written: how many trials `run` would put up, and a few of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from windlass.bundle.folder import choose_sample
+from windlass.claims import ranges as rs
+from windlass.claims.ranges import Ranges
+from windlass.claims.register import RegisterFile
+from windlass.model import Trial
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile, id_number
+
+_FIRST = 2  # trials that are shown before the last one
+_MOST_WALKED = 10_000  # trials that are made only to show the last of them
+
+
+@dataclass(frozen=True)
+class Missing:
+    """`count`: trials that are neither done nor cancelled; `examples`: the first of them, and the last."""
+
+    count: int
+    examples: tuple[Trial, ...]
+
+
+def find_missing(
+    paths: StudyPaths,
+    trials: Callable[[], Iterator[Trial]],
+    total: int,
+    finished: Callable[[], Iterable[int]],
+    sample: int | None = None,
+) -> Missing:
+    """What a run of the study would still have to execute, of the `total` trials that `trials` makes.
+
+    `finished` gives the numbers of trials that must not be executed again. A trial that an agent executes now is
+    missing, too. With `sample`, only the trials of that sample count. Nothing is written.
+    """
+    known: dict[int, int] = {}
+    settled: Ranges = []
+    if os.path.isdir(paths.journal):
+        register = RegisterFile(paths.claims, "reader").read()
+        if register.count:
+            settled = rs.union(register.cancelled, rs.from_numbers(finished()))
+            known = _read_numbers(paths, register.count)
+    if not settled and sample is None:
+        return Missing(total, _choose_examples(trials(), total))
+    wanted = [(0, max(known.values(), default=0) + total + 1)]
+    if sample is not None:
+        wanted = choose_sample(rs.from_numbers(number for number, _ in _number(trials(), known)), sample)
+    wanted = rs.subtract(wanted, settled)
+    count = sum(rs.contains(wanted, number) for number, _ in _number(trials(), known))
+    missing = (trial for number, trial in _number(trials(), known) if rs.contains(wanted, number))
+    return Missing(count, _choose_examples(missing, count))
+
+
+def _read_numbers(paths: StudyPaths, count: int) -> dict[int, int]:
+    """The number of each trial that the folder has, by the number that its id makes."""
+    file = TrialFile(paths)
+    try:
+        return {identifier: number for number, identifier in file.id_numbers(count)}
+    finally:
+        file.close()
+
+
+def _number(trials: Iterator[Trial], known: dict[int, int]) -> Iterator[tuple[int, Trial]]:
+    """Each trial with the number that it has in the folder, or would get there."""
+    fresh = max(known.values(), default=-1) + 1
+    for trial in trials:
+        number = known.get(id_number(trial.id))
+        if number is None:
+            number = fresh
+            fresh += 1
+        yield number, trial
+
+
+def _choose_examples(trials: Iterator[Trial], count: int) -> tuple[Trial, ...]:
+    """The first trials and the last one, whose settings differ most from theirs; of very many, the first alone."""
+    first = tuple(islice(trials, _FIRST))
+    if count > _MOST_WALKED:
+        return (*first, *islice(trials, 1))
+    last: Trial | None = None
+    for trial in trials:
+        last = trial
+    return first if last is None else (*first, last)

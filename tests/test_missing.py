@@ -1,0 +1,43 @@
+"""What is missing of a study, as `plan` shows it and `run` does it; and what `plan` shows first."""
+
+from __future__ import annotations
+
+from tests.conftest import Project
+from windlass.planning import read_missing
+from windlass.spec import Overrides, study_from_command
+
+SITE = ["--site", "narval", "-a", "def-x", "-G", "a100", "-t", "30m"]
+
+
+def test_a_study_that_is_partly_done(project: Project) -> None:
+    """Cost, time, jobs, commands and the batch script are of the trials that are left."""
+    project.write(
+        "study.yaml",
+        "name: part\ncommand: test {lr} != 3 || test -e mended\nparameters: {lr: [1, 2, 3]}\nshell: true\noutputs: [r.txt]\n",
+    )
+    project.run("run", "--on", "local", "--quiet", code=1)
+    lines = project.run("plan", *SITE, "--param", "lr=[1,2,3,4,5,6,7,8]").stdout.splitlines()
+    assert lines[0] == "study      part  (8 trials, grid; 6 to do)"
+    commands = lines[2:6]
+    assert lines[1] == "commands" and " 3 " in commands[0]
+    assert "… 3 more" in commands[2] and " 8 " in commands[3], "the first that are missing, and the last"
+    first = "\n".join(lines[: lines.index("settings")])
+    for label in ("site       narval", "agents     6 jobs of", "each has   1 a100 GPU", "estimate   about", "cost       3 GPU-hours",
+                  "outputs    r.txt", "folder     "):  # fmt: skip
+        assert label in first
+    assert "#SBATCH --array=0-5" in lines and not any("from default" in line for line in lines)
+    everything = project.run("plan", *SITE, "--all").stdout
+    assert "  unit  " in everything and "  1d           from default" in everything and "86400" not in everything
+    asked = project.json("plan", *SITE, "--json")
+    assert (asked["trials"], asked["missing"], asked["cost"]["gpu_hours"]) == (3, 1, 0.5)
+    project.write("mended", "")
+    project.run("run", "--on", "local", "--quiet")
+    done = project.run("plan", *SITE).stdout
+    assert "nothing is left to do" in done and "#SBATCH" not in done and "cost" not in done
+
+
+def test_trials_of_a_study_that_was_never_run() -> None:
+    study = study_from_command(("true", "{n}"), Overrides(params=("n=[1,2,3,4,5]",)))
+    missing = read_missing(study, "/nowhere")
+    assert missing.count == 5 and [trial.settings["n"] for trial in missing.examples] == [1, 2, 5]
+    assert read_missing(study, "/nowhere", 2).count == 2 and read_missing(study, "/nowhere", 9).count == 5
