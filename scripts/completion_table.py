@@ -26,7 +26,6 @@ _BY_PLACEHOLDER = {
     "TRIAL|JOB": "trial",
     "STUDY|TRIALS": "study-or-trial",
     "STUDY.yaml | PATHS": "files",
-    "SCRIPT | FOLDER": "script",
     "SCRIPT": "files",
     "NAME=VALUES": "parameter",
     "NAME=VALUE": "setting",
@@ -89,6 +88,8 @@ def _argument(one: click.Argument, verb: str, context: click.Context, of_file: b
     described = _values(one, context)
     if one.name == "study" and (of_file or verb == "doctor"):
         described["kind"] = "study-file"
+    if one.name == "script":
+        described["kind"] = "script"
     if one.name == "name" and verb == "site":
         described["kind"] = "site"
     return {**described, "many": True} if one.nargs == -1 else described
