@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.agent.claim import block_size
+from windlass.agent.claim import Claimer, block_size
 from windlass.claims import alive
 from windlass.claims import ranges as rs
 from windlass.claims.recover import recover
-from windlass.claims.register import Overtaken, Register, RegisterFile, RegisterVersionError
+from windlass.claims.register import Overtaken, Register, RegisterFile, RegisterLost, RegisterVersionError
+from windlass.damage import forget_reports
 from windlass.events import JOURNAL_VERSION
 from windlass.journal.write import JournalWriter
 from windlass.paths import StudyPaths
@@ -187,3 +188,80 @@ def test_recover_gives_back_what_was_interrupted_and_not_yet_given_back(tmp_path
     register_file.update(lambda r: Register(2, [(0, 2)], [], {"dead": [(0, 2)]}, []))
     assert recover(paths, register_file).dead == ["dead"]
     assert register_file.read().todo == [(0, 1)]
+
+
+def age(path: Path) -> None:
+    """As if it had been written a while ago."""
+    os.utime(path, (time.time() - 60, time.time() - 60))
+
+
+@pytest.mark.parametrize("damage", ["empty", "torn", "flipped", "wrong type", "folder"])
+def test_damaged_newest_state_gives_way_to_the_one_before(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget_reports()
+    paths = study(tmp_path)
+    register_file = RegisterFile(paths.claims, "test")
+    for count in (10, 20):
+        register_file.update(lambda r, n=count: Register(n, [(0, n)], [(5, n)], {}, []))  # type: ignore[misc]
+    newest = Path(paths.claims) / f"{register_file.newest_number():08d}"
+    whole = newest.read_bytes()
+    newest.unlink()
+    if damage == "folder":
+        newest.mkdir()
+    else:
+        contents = {"empty": b"", "torn": whole[:40], "flipped": whole.replace(b"20", b"90"), "wrong type": b"[1]"}
+        newest.write_bytes(contents[damage])
+    age(newest)
+    assert register_file.read().count == 10
+    assert newest.exists(), "a reader changes nothing"
+    assert f"{newest}: this state of the register is damaged" in capsys.readouterr().err
+
+    def give(register: Register) -> Register:
+        register.todo = rs.union(register.todo, [(0, 2)])
+        return register
+
+    assert register_file.update(give).todo == [(0, 2), (5, 10)]
+    assert RegisterFile(paths.claims, "other").read().todo == [(0, 2), (5, 10)]
+    for path in Path(paths.claims).glob("0*"):
+        path.write_bytes(b"")
+        age(path)
+    Path(paths.trials).write_text("{}\n")
+    with pytest.raises(RegisterLost, match=r"claims: .*none of its files is whole.*\n.*windlass run"):
+        register_file.update(give)
+
+
+def test_state_that_is_still_being_written_is_waited_for(tmp_path: Path) -> None:
+    """Without hard links a state gets its number first; taking it for damaged would lose the change."""
+    paths = study(tmp_path)
+    register_file = RegisterFile(paths.claims, "slow")
+    register_file.update(lambda r: Register(10, [(0, 10)], [(0, 10)], {}, []))
+    number = register_file.newest_number() + 1
+    newest = Path(paths.claims) / f"{number:08d}"
+    newest.write_bytes(b"")
+    assert RegisterFile(paths.claims, "reader").read().todo == [(0, 10)]
+    context = multiprocessing.get_context("fork")
+    with context.Pool(1) as pool:
+        other = pool.apply_async(take_one_by_one, (paths.claims, "other", 10))
+        register = Register(10, [(0, 10)], [(4, 10)], {"slow": [(0, 4)]}, [], tokens=["mine"])
+        newest.write_bytes(json.dumps(register.to_json()).encode())
+        assert sorted(other.get(120)) == list(range(4, 10))
+
+
+def test_register_remembers_what_has_ended(tmp_path: Path) -> None:
+    paths = study(tmp_path)
+    register_file = RegisterFile(paths.claims, "test")
+    register_file.update(lambda r: Register(10, [(0, 10)], [(0, 10)], {}, []))
+    assert Claimer(paths, "agent").take(4, 0.0, set()) == [(0, 4)]
+    assert Claimer(paths, "agent").take(1, 0.0, {3}) == [(4, 5)]
+    assert register_file.read().ended == [(0, 3)]
+    Claimer(paths, "agent").give_back([(3, 4)])
+    assert register_file.read().ended == [(0, 3), (4, 5)]
+
+    def retry(register: Register) -> Register:
+        register.todo = rs.union(register.todo, [(1, 2)])
+        return register
+
+    assert register_file.update(retry).ended == [(0, 1), (2, 3), (4, 5)]
+    old = {key: value for key, value in register_file.read().to_json().items() if key != "ended"}
+    assert Register.from_json(old).ended == [], "registers of earlier versions do not have it"

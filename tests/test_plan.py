@@ -11,7 +11,7 @@ import pytest
 from windlass.bundle.folder import choose_sample
 from windlass.bundle.zipapp import agent_sources, build_agent
 from windlass.claims import ranges as rs
-from windlass.errors import InputError
+from windlass.errors import FolderError, InputError
 from windlass.model import Needs, Setting
 from windlass.paths import StudyPaths, find_project
 from windlass.plan.local import choose_slots
@@ -117,15 +117,15 @@ def lines(*names: str) -> list[tuple[str, bytes]]:
 
 def test_what_a_killed_writer_left_is_cut_off(tmp_path: Path) -> None:
     paths = StudyPaths(str(tmp_path))
-    assert append_trials(paths, 0, lines("a", "b")) == 2
+    assert append_trials(paths, 0, lines("b", "c")) == 2
     for path in (paths.trials, paths.trials_index):  # a writer died in the middle of its third trial
         with open(path, "ab") as file:
             file.write(b"torn")
-    assert append_trials(paths, 2, lines("c")) == 3
+    assert append_trials(paths, 2, lines("d")) == 3
     file = TrialFile(paths)
-    assert [file.read(number)["id"][1] for number in range(3)] == ["a", "b", "c"]
+    assert [file.read(number)["id"][1] for number in range(3)] == ["b", "c", "d"]
     assert [number for number, _ in file.id_numbers(99)] == [0, 1, 2]
-    with pytest.raises(IndexError):
+    with pytest.raises(FolderError, match="the line of trial 3"):
         file.read(3)
     file.close()
 

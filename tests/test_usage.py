@@ -83,7 +83,7 @@ def study(tmp_path: Path) -> StudyPaths:
         line = {"id": name, "stages": [["main", ["true"]]], "settings": settings}
         lines.append((name, json.dumps(line).encode() + b"\n"))
     append_trials(paths, 0, lines)
-    RegisterFile(paths.claims, "test").update(lambda register: Register(10, [(0, 10)], [], {}, []))
+    RegisterFile(paths.claims, "test").begin_anew(Register(10, [(0, 10)], [], {}, []))
     return paths
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from windlass.bundle.again import refresh_folder
 from windlass.bundle.data import pack_data
 from windlass.bundle.folder import Prepared, folder_error, prepare_folder
+from windlass.bundle.restore import restore_register
 from windlass.claims import ranges as rs
 from windlass.claims.client import ClientJournal, client_name
 from windlass.claims.first import find_stop, forget_first
@@ -83,7 +84,9 @@ def submit_plan(
     try:
         make_folders(paths, plan.settings["share"].value == "group")
         pack_data(plan)  # may take long: before the turn, which others would take for lost
-        with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
+        register_file = RegisterFile(paths.claims, client_name())
+        restore_register(paths, register_file)
+        with Turn(register_file, paths.folder):
             more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
             prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
             reporter.prepared(plan, prepared)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -23,6 +22,7 @@ from windlass.launch.base import LaunchedAgents, Launcher
 from windlass.launch.control import send_cancel
 from windlass.model import Plan, Submitted, Terms
 from windlass.paths import StudyPaths
+from windlass.planfile import encode_plan_file, load_plan
 from windlass.slurm.accounting import fetch_records
 from windlass.slurm.ask import ask
 from windlass.slurm.options import option_name
@@ -101,11 +101,10 @@ def _release(paths: StudyPaths, terms: Terms) -> Submitted:
 def _forget(paths: StudyPaths) -> None:
     """Agents that follow need not rehearse."""
     with Turn(RegisterFile(paths.claims, client_name()), paths.folder):
-        with open(paths.plan, encoding="utf-8") as file:
-            plan = json.load(file)
+        plan = load_plan(paths.plan)
         plan.pop("rehearse_s", None)
-        with open(paths.plan + ".new", "w", encoding="utf-8") as file:
-            file.write(json.dumps(plan, indent=1) + "\n")
+        with open(paths.plan + ".new", "wb") as file:
+            file.write(encode_plan_file(plan))
         os.replace(paths.plan + ".new", paths.plan)
 
 

@@ -6,7 +6,6 @@ Whoever comes next settles what a client that died in between has left open, bef
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from windlass.launch.slurm import SUBMISSION_VARIABLE, Sent, script_of, send_arr
 from windlass.model import Request, Submitted, Terms
 from windlass.paths import StudyPaths
 from windlass.plan.slurm import split_agents
+from windlass.planfile import load_plan
 from windlass.slurm.ask import ask
 from windlass.slurm.queue import read_queue
 from windlass.slurm.rows import QUEUE_ENV, Queue, parse_queue, queue_words
@@ -191,8 +191,7 @@ def try_request(terms: Terms, paths: StudyPaths, nodes_are_away: bool = False) -
 
 def read_terms(paths: StudyPaths) -> Terms | None:
     """On what terms a study's agents were last submitted; None where they are no jobs."""
-    with open(paths.plan, encoding="utf-8") as file:
-        said = json.load(file).get("terms")
+    said = load_plan(paths.plan).get("terms")
     if said is None:
         return None
     request = {**said["request"], "mail_types": tuple(said["request"]["mail_types"])}
@@ -225,8 +224,7 @@ def count_outdated(paths: StudyPaths, submissions: list[Submission], queue: Queu
     """Agents at work that began with other code or settings than the study has now. They take no more trials."""
     comments = {submission.comment for submission in submissions}
     at_work = [row for row in queue.rows if row.comment in comments and row.state in _AT_WORK]
-    with open(paths.plan, encoding="utf-8") as file:
-        plan = json.load(file)
+    plan = load_plan(paths.plan)
     if not at_work:
         return 0
     began: dict[tuple[int, int | None], tuple[float, bool]] = {}

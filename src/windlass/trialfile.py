@@ -1,25 +1,44 @@
 """trials.jsonl and its index: one line a trial, found by number without reading the rest. Python 3.9.
 
-trials.jsonl   {"id": "t…", "stages": [["main", ["python", "train.py", …]]], "settings": {…}}, one line a trial;
-               trials of a ladder have a "rung" as well, and
-               "written" before "settings" has the text of those that JSON writes otherwise: {"lr": "1e-3"}
+trials.jsonl   {"crc": "…", "n": 17, "id": "t…", "stages": [["main", ["python", "train.py", …]]], "settings": {…}},
+               one line a trial; trials of a ladder have a "rung" as well, and
+               "written" before "settings" has the text of those that JSON writes otherwise: {"lr": "1e-3"}.
+               "crc" is the CRC-32 of all that follows it in the line, "n" the trial's number. Studies of earlier
+               versions have lines without these two.
 trials.idx     16 bytes a trial: where its line begins and a number made of its id, both little-endian
 A trial's number is its position. Lines are only ever added. How many of them count is said by the claims register;
 what a killed writer left beyond that is cut off before the next lines are added.
+
+No line is used before it was compared with its entry of the index. Where the two disagree, trials.jsonl is read from
+the beginning, and its whole lines tell the numbers. `windlass run` then writes both files anew.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
+import re
 import struct
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
+from windlass.counted import counted
+from windlass.damage import report_damage
+from windlass.errors import FolderError
 from windlass.paths import StudyPaths
+from windlass.sealed import seal, unseal
 
 _ENTRY = struct.Struct("<QQ")
+_HEAD = re.compile(rb'\{"crc":"[0-9a-f]{8}","n":(\d+),"id": ?"t([a-z2-7]{12})",')
+_OLD_HEAD = re.compile(rb'\{"id": ?"t([a-z2-7]{12})",')
+_LOST = b',"lost":true}'  # how the line of a trial ends whose settings and command are lost; all others end in "}}"
+_BASE_32 = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz234567", b"0123456789abcdefghijklmnopqrstuv")
+_CHUNK = 2000  # lines in memory at a time
+_NO_LINE = -1
+_REMEDY = "`windlass run` with the study file writes the lines of the study's trials anew"
 
 
 def id_number(trial_id: str) -> int:
@@ -36,60 +55,290 @@ def id_number_stop(beginning: str) -> int:
     return id_number(beginning) + (1 << (64 - 5 * len(beginning[1:])))
 
 
+def _letters_number(letters: bytes) -> int:
+    """`id_number` of the twelve letters after the t; much faster."""
+    return int(letters.translate(_BASE_32), 32) << 4
+
+
+def _letters(identifier: int) -> bytes:
+    """The inverse of `_letters_number`."""
+    return base64.b32encode(identifier.to_bytes(8, "big"))[:12].lower()
+
+
 class TrialFile:
-    """Reads trials by number. Holds two descriptors and no trials."""
+    """Reads trials by number. Holds two descriptors and no trials.
+
+    Raises FolderError where trials.jsonl cannot be read at all. An index that is damaged or missing is rebuilt in
+    memory, and a warning is printed.
+    """
 
     def __init__(self, paths: StudyPaths) -> None:
-        self._index = os.open(paths.trials_index, os.O_RDONLY | os.O_CLOEXEC)
-        self._lines = os.open(paths.trials, os.O_RDONLY | os.O_CLOEXEC)
+        self._path, self._index_path = paths.trials, paths.trials_index
+        self._found: _Found | None = None  # what trials.jsonl holds, once the index was found damaged
+        try:
+            self._lines = os.open(paths.trials, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._error(error) from error
+        try:
+            self._index = os.open(paths.trials_index, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._index = -1
+            self._rebuild(f"cannot be read ({error.strerror})")
 
     def close(self) -> None:
-        os.close(self._index)
         os.close(self._lines)
-
-    def _offset(self, number: int) -> int:
-        entry = os.pread(self._index, _ENTRY.size, number * _ENTRY.size)
-        if len(entry) == _ENTRY.size:
-            return int(_ENTRY.unpack(entry)[0])
-        return os.fstat(self._lines).st_size
-
-    def read_bytes(self, first: int, stop: int) -> bytes:
-        begin, end = self._offset(first), self._offset(stop)
-        return os.pread(self._lines, end - begin, begin)
+        if self._index >= 0:
+            os.close(self._index)
 
     def read(self, number: int) -> dict[str, Any]:
-        line = self.read_bytes(number, number + 1)
-        if not line:
-            raise IndexError(number)
-        trial: dict[str, Any] = json.loads(line)
+        """The trial of that number. Raises FolderError where its line is damaged or missing."""
+        trial: dict[str, Any] = json.loads(self.read_line(number))
         return trial
 
-    def iterate_lines(self, first: int, stop: int, chunk: int = 2000) -> Iterator[tuple[int, bytes]]:
-        """Lines of trials `first` to `stop` - 1 with their numbers, a chunk in memory at a time."""
-        for begin in range(first, stop, chunk):
-            lines = self.read_bytes(begin, min(begin + chunk, stop)).split(b"\n")
-            yield from enumerate(lines[:-1], begin)
+    def read_line(self, number: int) -> bytes:
+        """The line of the trial of that number. Raises FolderError where it is damaged or missing."""
+        ((_, line),) = self.iterate_lines(number, number + 1)
+        return line
+
+    def iterate_lines(self, first: int, stop: int, chunk: int = _CHUNK) -> Iterator[tuple[int, bytes]]:
+        """Lines of trials `first` to `stop` - 1 with their numbers, a chunk in memory at a time.
+
+        Every line is whole and is the one of its number. Raises FolderError for the first that is not there.
+        """
+        for number, line in self._checked_lines(first, stop, chunk):
+            if line is None:
+                raise FolderError(f"{self._path}: the line of trial {number} is damaged or missing\n  hint: {_REMEDY}")
+            yield number, line
 
     def iterate(self, first: int, stop: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Trials `first` to `stop` - 1 with their numbers."""
-        for number, line in self.iterate_lines(first, stop):
-            yield number, json.loads(line)
+        """Trials `first` to `stop` - 1 with their numbers. Those whose lines are damaged are left out and reported."""
+        missing = 0
+        for number, line in self._checked_lines(first, stop):
+            if line is None:
+                missing += 1
+            else:
+                yield number, json.loads(line)
+        if missing:
+            self._report_missing(missing)
 
     def id_numbers(self, count: int) -> Iterator[tuple[int, int]]:
-        """(number, id_number) of the first `count` trials."""
-        with os.fdopen(os.dup(self._index), "rb") as index:
-            index.seek(0)
-            for number in range(count):
-                entry = index.read(_ENTRY.size)
-                if len(entry) < _ENTRY.size:
-                    return
-                yield number, int(_ENTRY.unpack(entry)[1])
+        """(number, id_number) of the first `count` trials, also of those whose lines are damaged where it is known."""
+        missing = 0
+        for number, line in self._checked_lines(0, count, with_ids=True):
+            missing += line is None
+            identifier = self._id_of_missing(number) if line is None else _id_of(line)
+            if identifier:
+                yield number, identifier
+        if missing:
+            self._report_missing(missing)
+
+    def missing(self, count: int) -> list[int]:
+        """Which of the first `count` trials have no line that can be used."""
+        return [number for number, line in self._checked_lines(0, count) if line is None]
+
+    def count_indexed(self) -> int:
+        """How many trials there are by the index; by the lines themselves where the index is damaged."""
+        if self._found is None:
+            count = os.fstat(self._index).st_size // _ENTRY.size
+            if count == 0 or self._indexed_lines(count - 1, count, True) is not None:
+                return count
+        return len(self._scan().offsets)
+
+    @property
+    def is_index_damaged(self) -> bool:
+        """Whether anything that was read so far disagreed with the index."""
+        return self._found is not None
+
+    def _report_missing(self, count: int) -> None:
+        problem = f"the lines of {counted(count, 'trial')} are damaged or missing and left out"
+        report_damage(self._path, problem, _REMEDY, "lines")
+
+    def _id_of_missing(self, number: int) -> int:
+        """The id of a trial whose line is damaged: from the index, or from what is left of the line; 0 if unknown."""
+        salvaged = self._found.salvaged.get(number, 0) if self._found is not None else 0
+        if salvaged or self._index < 0:
+            return salvaged
+        entry = self._pread(self._index, _ENTRY.size, number * _ENTRY.size)
+        return int(_ENTRY.unpack(entry)[1]) if len(entry) == _ENTRY.size else 0
+
+    def _checked_lines(
+        self, first: int, stop: int, chunk: int = _CHUNK, with_ids: bool = False
+    ) -> Iterator[tuple[int, bytes | None]]:
+        """Numbers with their lines, without the newline; None for those that are damaged or missing."""
+        for begin in range(first, stop, chunk):
+            end = min(begin + chunk, stop)
+            lines = self._indexed_lines(begin, end, with_ids) if self._found is None else None
+            if lines is None:
+                lines = self._found_lines(begin, end)
+            for number, line in enumerate(lines, begin):
+                yield number, None if line is None or line.endswith(_LOST) else line
+
+    def _indexed_lines(self, first: int, stop: int, with_ids: bool) -> list[bytes | None] | None:
+        """The lines by the index; None where the index and the lines do not agree."""
+        raw = self._pread(self._index, (stop - first + 1) * _ENTRY.size, first * _ENTRY.size)
+        entries = list(_ENTRY.iter_unpack(raw[: len(raw) // _ENTRY.size * _ENTRY.size]))
+        if len(entries) < stop - first:
+            return None
+        begin, size = entries[0][0], os.fstat(self._lines).st_size
+        if len(entries) == stop - first:
+            entries.append((size, 0))
+        if not begin <= entries[-1][0] <= size:
+            return None
+        data = self._pread(self._lines, entries[-1][0] - begin, begin)
+        lines: list[bytes | None] = []
+        for number in range(first, stop):
+            offset, identifier = entries[number - first]
+            end = entries[number - first + 1][0]
+            if end == size:  # Behind the last line may be what a killed writer left.
+                end = begin + data.find(b"\n", max(0, offset - begin)) + 1
+            line = data[offset - begin : end - begin] if begin <= offset <= end else b""
+            if not _is_line_of(line, number, identifier, with_ids):
+                return None
+            lines.append(line[:-1])
+        return lines
+
+    def _found_lines(self, first: int, stop: int) -> list[bytes | None]:
+        if self._found is None:
+            self._rebuild("disagrees with trials.jsonl")
+        found = self._scan()
+        lines: list[bytes | None] = []
+        for number in range(first, stop):
+            offset = found.offsets[number] if number < len(found.offsets) else _NO_LINE
+            if offset == _NO_LINE:
+                lines.append(None)
+            else:
+                lines.append(self._pread(self._lines, found.sizes[number] - 1, offset))
+        return lines
+
+    def _rebuild(self, problem: str) -> None:
+        """Report a damaged index, unless it is trials.jsonl that is damaged."""
+        found = self._scan()
+        indexed = os.fstat(self._index).st_size // _ENTRY.size if self._index >= 0 else 0
+        if not found.damaged and len(found.offsets) >= indexed and _NO_LINE not in found.offsets:
+            remedy = "nothing is lost: it was rebuilt from trials.jsonl, and `windlass run` writes it anew"
+            report_damage(self._index_path, problem, remedy)
+
+    def _scan(self) -> _Found:
+        if self._found is None:
+            self._found = _Found()
+            numbers = self._indexed_numbers()
+            try:
+                with os.fdopen(os.dup(self._lines), "rb") as file:
+                    file.seek(0)
+                    for line in file:
+                        self._found.add(line, numbers)
+            except OSError as error:
+                raise self._error(error) from error
+        return self._found
+
+    def _indexed_numbers(self) -> dict[int, int]:
+        """Id → number as the index has it, for lines that do not say their number themselves.
+
+        Nothing where lines do not follow each other in the index: then it is the index that is damaged.
+        """
+        if self._index < 0:
+            return {}
+        size = os.fstat(self._index).st_size
+        raw = self._pread(self._index, size // _ENTRY.size * _ENTRY.size, 0)
+        entries = list(_ENTRY.iter_unpack(raw))
+        offsets = [offset for offset, _ in entries]
+        if offsets != sorted(set(offsets)):
+            return {}
+        return {identifier: number for number, (_, identifier) in enumerate(entries)}
+
+    def _pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        """`count` bytes, fewer only where the file ends."""
+        parts = []
+        try:
+            while count > 0:
+                part = os.pread(descriptor, count, offset)
+                if not part:
+                    break
+                parts.append(part)
+                count -= len(part)
+                offset += len(part)
+        except OSError as error:
+            if descriptor == self._index:
+                return b""  # An index that cannot be read is one that is missing.
+            raise self._error(error) from error
+        return b"".join(parts)
+
+    def _error(self, error: OSError) -> FolderError:
+        remedy = _REMEDY
+        if error.errno != errno.ENOENT:
+            remedy = "make it readable, or remove it: `windlass run` with the study file writes it anew"
+        return FolderError(f"{self._path}: cannot be read ({error.strerror})\n  hint: {remedy}")
+
+
+class _Found:
+    """What reading trials.jsonl from its beginning has found."""
+
+    def __init__(self) -> None:
+        self.offsets = array("q")  # by number; _NO_LINE where there is none
+        self.sizes = array("q")
+        self.salvaged: dict[int, int] = {}  # number → id of lines that are damaged, as far as it can still be read
+        self.damaged = 0  # lines that cannot be used
+        self._position = 0
+        self._place = 0
+
+    def add(self, line: bytes, numbers: Mapping[int, int]) -> None:
+        """Take in the next line of the file; `numbers` are those of the index, by id."""
+        offset, place = self._position, self._place
+        self._position += len(line)
+        self._place += 1
+        identifier = _id_of(line)
+        number = _number_of(line, numbers.get(identifier, _NO_LINE if self.damaged else place))
+        if number is None or number == _NO_LINE:
+            self.damaged += 1
+            if identifier:
+                self.salvaged[numbers.get(identifier, place)] = identifier
+            return
+        while len(self.offsets) <= number:
+            self.offsets.append(_NO_LINE)
+            self.sizes.append(0)
+        self.offsets[number], self.sizes[number] = offset, len(line)
+
+
+def _is_line_of(line: bytes, number: int, identifier: int, with_id: bool) -> bool:
+    """Whether this is the whole line of that trial. The id is compared only where asked for: it takes long."""
+    content = unseal(line)
+    if content is None or not line.endswith(b"\n"):
+        return False
+    if not content.startswith(b'{"n":%d,' % number):
+        return _number_of(line, number) == number and _id_of(line) == identifier  # perhaps of an earlier version
+    return not with_id or _id_of(line) == identifier
+
+
+def _id_of(line: bytes) -> int:
+    """The id that a line begins with, as a number; 0 where it has none."""
+    head = _HEAD.match(line)
+    if head is not None:
+        return _letters_number(head[2])
+    old = _OLD_HEAD.match(line)
+    return 0 if old is None else _letters_number(old[1])
+
+
+def _number_of(line: bytes, expected: int) -> int | None:
+    """The number of a whole line; None for a damaged one. Lines of earlier versions do not say: it is `expected`."""
+    if not line.endswith(b"\n"):
+        return None
+    head = _HEAD.match(line)
+    if head is not None:
+        return int(head[1]) if unseal(line) is not None else None
+    if _OLD_HEAD.match(line) is None:
+        return None
+    try:
+        fields = json.loads(line)
+        return expected if {"id", "stages", "settings"} <= fields.keys() else None
+    except (ValueError, AttributeError, RecursionError):
+        return None
 
 
 def append_trials(paths: StudyPaths, count: int, lines: Iterable[tuple[str, bytes]]) -> int:
     """Add `(id, line)` pairs behind the first `count` trials and return the new count.
 
-    Whatever stands behind them, from a writer that was killed, is cut off first.
+    Whatever stands behind them, from a writer that was killed, is cut off first. The index must be whole:
+    `repair_trials` sees to that.
     """
     with _open_for_update(paths.trials) as trials, _open_for_update(paths.trials_index) as index:
         end = 0
@@ -103,15 +352,57 @@ def append_trials(paths: StudyPaths, count: int, lines: Iterable[tuple[str, byte
         trials.seek(end)
         index.seek(count * _ENTRY.size)
         for trial_id, line in lines:
-            trials.write(line)
+            sealed = _seal(count, line)
+            trials.write(sealed)
             index.write(_ENTRY.pack(end, id_number(trial_id)))
-            end += len(line)
+            end += len(sealed)
             count += 1
-        trials.flush()
-        index.flush()
-        os.fsync(trials.fileno())
-        os.fsync(index.fileno())
+        _sync(trials, index)
     return count
+
+
+def _seal(number: int, line: bytes) -> bytes:
+    """A line that begins with the trial's id, with its number and a checksum before that."""
+    return seal(b'{"n":%d,' % number + line[1:])
+
+
+def repair_trials(paths: StudyPaths, count: int, restored: Mapping[int, bytes]) -> None:
+    """Write both files anew: the first `count` trials with the lines that are whole, and with those of `restored`.
+
+    `restored` maps numbers to lines as `append_trials` takes them. A trial whose line is neither whole nor restored
+    keeps its number: its line says that it is lost.
+    """
+    file = TrialFile(paths)
+    identifiers = dict(file.id_numbers(count))
+    partial, partial_index = f"{paths.trials}.{os.getpid()}", f"{paths.trials_index}.{os.getpid()}"
+    try:
+        with open(partial, "wb") as trials, open(partial_index, "wb") as index:
+            end = 0
+            for number, line in file._checked_lines(0, count):
+                identifier = identifiers.get(number, 0)
+                if number in restored:
+                    text = _seal(number, restored[number])
+                elif line is not None:
+                    text = line + b"\n"
+                else:
+                    text = _seal(number, b'{"id":"t%s"%s\n' % (_letters(identifier), _LOST))
+                index.write(_ENTRY.pack(end, identifier))
+                trials.write(text)
+                end += len(text)
+            _sync(trials, index)
+        os.replace(partial, paths.trials)
+        os.replace(partial_index, paths.trials_index)
+    finally:
+        file.close()
+        for path in (partial, partial_index):
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def _sync(*files: BinaryIO) -> None:
+    for file in files:
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _open_for_update(path: str) -> BinaryIO:

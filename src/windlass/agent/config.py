@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
 from windlass.agent.fill import fill_variables, has_placeholder
 from windlass.claims.alive import LEASE_S
+from windlass.errors import FolderError
+from windlass.planfile import load_plan
 
 PLAN_VERSION = 1
 
@@ -70,8 +71,11 @@ class AgentConfig:
 
 
 def read_config(path: str) -> AgentConfig:
-    with open(path, encoding="utf-8") as file:
-        return AgentConfig(json.load(file))
+    """What plan.json says. Raises FolderError where it is damaged."""
+    try:
+        return AgentConfig(load_plan(path))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FolderError(f"{path}: is damaged ({error!r})\n  hint: `windlass run` writes it anew") from error
 
 
 # Libraries that would otherwise start a thread a core in every trial.

@@ -254,7 +254,7 @@ class Loop:
                 self._runner.workplace.sync()  # ends must not be safer than outputs
             # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
             self._journal.sync()
-            taken = self._claimer.take(free, rate_per_s, self._runner.busy)
+            taken = self._claimer.take(free, rate_per_s, {*self._runner.busy, *rs.numbers(self._queue.rest())})
         except (DiskFull, OSError) as error:
             self._cannot_write(error)
             return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from typing import Any, Dict, Optional, Tuple
 
 from windlass.agent.config import AgentConfig
+from windlass.errors import FolderError
 from windlass.journal.code import code_facts, code_key, has_other_settings
+from windlass.planfile import load_plan
 
 _GIT_S = 5.0  # A large repository on a slow file system must not keep trials from beginning.
 EXIT_OUTDATED = 6  # Outside of jobs: the launcher starts another agent, which has the new code and settings.
@@ -63,13 +64,12 @@ class PlanWatch:
             stamp = (status.st_mtime_ns, status.st_ino)
             if stamp == self._seen:
                 return None
-            with open(self._path, encoding="utf-8") as file:
-                plan = json.load(file)
+            plan = load_plan(self._path)
             if code_key(plan) != self._code:
                 return _OTHER_CODE
             if has_other_settings(self._settings, plan):
                 return _OTHER_SETTINGS
-        except (OSError, ValueError, AttributeError):
+        except (OSError, AttributeError, FolderError):
             return None
         self._seen = stamp
         return None

@@ -25,6 +25,7 @@ from windlass.agent.outputs import MANIFEST, MARK, TOLD, UNSAFE, OutputKeeper
 from windlass.agent.trial_folder import place_left
 from windlass.claims.alive import identity, is_alive, same_kernel
 from windlass.claims.strays import AGENT_VARIABLE, end_strays, find_strays
+from windlass.errors import FolderError
 from windlass.journal.kept import read_kept
 from windlass.journal.read import JournalReader
 from windlass.paths import StudyPaths, expand_node_path, user_name
@@ -125,7 +126,7 @@ def salvage(folder: str) -> str:
             problems += [problem] if problem else []
         if not keeper.close():
             problems += keeper.notes
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, ValueError, KeyError, IndexError, FolderError) as error:
         return f"{type(error).__name__}: {error}"
     return problems[0] if problems else ""
 
@@ -142,7 +143,7 @@ def _unsafe_trials(folder: str, paths: StudyPaths, agent: str) -> Iterator[Tuple
     file_of_trials = TrialFile(paths)
     try:
         for number, slot, aside in unsafe:
-            yield Trial(number, file_of_trials.read_bytes(number, number + 1).rstrip(b"\n")), slot, aside
+            yield Trial(number, file_of_trials.read_line(number)), slot, aside
     finally:
         file_of_trials.close()
 

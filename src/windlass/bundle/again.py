@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
 from windlass.journal.code import render_code
 from windlass.paths import StudyPaths
+from windlass.planfile import load_plan
 from windlass.trialfile import TrialFile
 from windlass.trust import check_trust
 
@@ -35,8 +35,7 @@ def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
     check_trust(paths)
     register_file = RegisterFile(paths.claims, who)
     with Turn(register_file, paths.folder):
-        with open(paths.plan, encoding="utf-8") as file:
-            plan: dict[str, Any] = json.load(file)
+        plan = load_plan(paths.plan)
         current = register_file.read().current
         fresh = {**plan, "agent": write_agent(paths), "code": _fresh_code(plan, paths, current)}
         if plan.get("live") and os.path.isdir(plan["workdir"]):

@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import hashlib
 import io
-import json
 import os
 import re
 import stat
@@ -22,12 +21,13 @@ from windlass.bundle.data import find_item
 from windlass.bundle.links import find_lost_links, render_lost_links
 from windlass.bundle.tree import CodeFile, check_limits, list_code, list_credentials
 from windlass.bundle.words import command_words
-from windlass.errors import input_error
+from windlass.errors import FolderError, input_error
 from windlass.journal.code import render_code
 from windlass.launch._shell import ask, stream
 from windlass.model import Plan
 from windlass.openness import GROUP, private_opener, readers_of_all
 from windlass.paths import StudyPaths
+from windlass.planfile import load_plan
 from windlass.trust import is_shared
 
 _TIME = 1_000_000_000  # of all files in an archive: the same tree is the same bytes
@@ -377,9 +377,8 @@ def _warn_of_links(project: str, files: Sequence[CodeFile], others: Sequence[str
 
 def _say_if_changed(paths: StudyPaths, code: Mapping[str, Any]) -> None:
     try:
-        with open(paths.plan, encoding="utf-8") as file:
-            before = json.load(file).get("code")
-    except (OSError, ValueError):
+        before = load_plan(paths.plan).get("code")
+    except FolderError:
         return
     if before and before.get("key") != code["key"]:
         print(

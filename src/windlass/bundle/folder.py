@@ -8,15 +8,16 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.agent.fill import render_setting
 from windlass.bundle.code import freeze_code
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import render_environment
 from windlass.bundle.live import list_live
+from windlass.bundle.restore import restore_register
+from windlass.bundle.trialwriter import TrialWriter
 from windlass.bundle.words import names_local_folder
 from windlass.bundle.zipapp import build_agent
 from windlass.claims import ranges as rs
@@ -29,8 +30,7 @@ from windlass.errors import FolderError, input_error
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
-from windlass.search.values import render_value
-from windlass.trialfile import TrialFile, append_trials, id_number
+from windlass.planfile import encode_plan_file, load_plan
 from windlass.trust import close_like, make_folders
 
 PLAN_VERSION = 1
@@ -61,7 +61,6 @@ _SEEN_BY_TRIALS = (
     "watch_nan",
     "warm",
 )
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,7 @@ def prepare_folder(
             close_like(paths.folder, os.path.join(plan.study.workdir, plan.study.config.path))
         _ignore_for_git(plan)
         register_file = RegisterFile(paths.claims, who)
+        restore_register(paths, register_file)
         with Turn(register_file, paths.folder):
             return _prepare(plan, trials, finished, register_file, paths, sample, more or {})
     except (OSError, DiskFull) as error:
@@ -113,11 +113,10 @@ def prepare_folder(
 def _refuse_another(plan: Plan, paths: StudyPaths) -> None:
     """Raise InputError where the folder has a study of the same name that runs elsewhere: its results are not ours."""
     try:
-        with open(paths.plan, encoding="utf-8") as file:
-            said = json.load(file)
+        said = load_plan(paths.plan)
         if said["workdir"] == plan.study.workdir or os.path.samefile(said["workdir"], plan.study.workdir):
             return
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, KeyError, TypeError, FolderError):
         return  # there is none yet, or its project was moved
     raise input_error(
         f"{paths.folder} has the trials of {said.get('source') or said['workdir']}, which run in {said['workdir']}",
@@ -149,10 +148,9 @@ def _prepare(
 ) -> Prepared:
     recovered = recover(paths, register_file).dead
     before = register_file.read()
-    writer = _TrialWriter(paths, before.count)
-    count = append_trials(paths, before.count, writer.new_lines(trials))
-    current = rs.from_numbers(writer.known) if not writer.known_in_order else writer.known_ranges
-    current = rs.union(current, [(before.count, count)])
+    writer = TrialWriter(paths, before.count)
+    count = writer.write(trials)
+    current = rs.union(writer.known(), [(writer.first_new, count)])
     agent = write_agent(paths)
     code = freeze_code(plan, paths)
     on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
@@ -181,7 +179,7 @@ def _prepare(
 
     register = register_file.update(change)
     ended, former = rs.count(rs.intersect(done, current)), rs.count(rs.subtract(done, current))
-    added = count - before.count
+    added = count - writer.first_new
     return Prepared(paths, register, added, former, rs.count(dropped), tuple(recovered), code, ended, changed)
 
 
@@ -195,8 +193,7 @@ def write_agent(paths: StudyPaths) -> str:
 def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, ...]:
     """Settings that results may depend on, that trial ids do not, and that differ from those of the last run."""
     try:
-        with open(paths.plan, encoding="utf-8") as file:
-            before = json.load(file)
+        before = load_plan(paths.plan)
         old, new = before["env"], rendered["env"]
         variables = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
         changed = [f"`env` ({', '.join(variables)})"] if variables else []
@@ -206,7 +203,7 @@ def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, 
             changed.append("`environment`")
         if _data_keys(before) != _data_keys(rendered):
             changed.append("`data`")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, FolderError):
         return ()  # There is no earlier run, or its plan cannot be read.
     return tuple(changed)
 
@@ -222,55 +219,6 @@ def choose_sample(current: Ranges, count: int) -> Ranges:
     middle = numbers[1:-1]
     more = random.Random(0).sample(middle, min(len(middle), max(0, count - 2)))
     return rs.from_numbers([*ends, *more])
-
-
-class _TrialWriter:
-    """Tells new trials from those the folder has already."""
-
-    def __init__(self, paths: StudyPaths, count: int) -> None:
-        self._numbers: dict[int, int] = {}
-        if count:
-            file = TrialFile(paths)
-            self._numbers = {identifier: number for number, identifier in file.id_numbers(count)}
-            file.close()
-        self.known: list[int] = []
-        self.known_ranges: Ranges = []
-        self.known_in_order = True
-
-    def new_lines(self, trials: Iterable[Trial]) -> Iterator[tuple[str, bytes]]:
-        for trial in trials:
-            number = self._numbers.get(id_number(trial.id)) if self._numbers else None
-            if number is None:
-                rung = {"rung": trial.rung} if trial.rung else {}
-                written = _written(trial.settings)
-                line = {"id": trial.id, **rung, "stages": trial.stages, **written, "settings": trial.settings}
-                # Arguments that are no UTF-8 arrive as half characters and leave as such.
-                yield trial.id, _encode(line).encode("utf-8", "surrogatepass") + b"\n"
-            else:
-                self._remember(number)
-
-    def _remember(self, number: int) -> None:
-        """As ranges while the order is that of the folder, which is the usual case and costs no memory."""
-        if self.known_in_order:
-            if self.known_ranges and number == self.known_ranges[-1][1]:
-                self.known_ranges[-1] = (self.known_ranges[-1][0], number + 1)
-                return
-            if not self.known_ranges or number > self.known_ranges[-1][1]:
-                self.known_ranges.append((number, number + 1))
-                return
-            self.known_in_order = False
-            self.known = list(rs.numbers(self.known_ranges))
-        self.known.append(number)
-
-
-def _written(settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Settings that JSON would not write as the user did: the agent fills them in as the command has them."""
-    texts = {
-        name: text
-        for name, value in settings.items()
-        if not isinstance(value, (str, int)) and (text := render_value(value)) != render_setting(value)
-    }
-    return {"written": texts} if texts else {}
 
 
 def render_plan(plan: Plan) -> dict[str, Any]:
@@ -335,7 +283,7 @@ def encode_plan(rendered: Mapping[str, Any]) -> bytes:
     data = [[entry["as"], entry["key"], bool(entry.get("writable"))] for entry in rendered.get("data") or ()]
     text = json.dumps([seen, data], sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return (json.dumps({**rendered, "settings_key": key}, indent=1) + "\n").encode()
+    return encode_plan_file({**rendered, "settings_key": key})
 
 
 def _gpus_per_slot(plan: Plan) -> float:

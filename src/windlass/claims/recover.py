@@ -12,6 +12,8 @@ from windlass.claims.alive import LEASE_S, beat_s, is_alive, same_kernel, second
 from windlass.claims.learned import learn_kills
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.strays import AGENT_VARIABLE, end_strays
+from windlass.counted import counted
+from windlass.damage import report_damage
 from windlass.journal.read import JournalReader, read_header
 from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
@@ -36,7 +38,7 @@ def read_lease_s(paths: StudyPaths) -> float:
     try:
         with open(paths.plan, encoding="utf-8") as file:
             return float(json.load(file).get("lease_s", LEASE_S))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return LEASE_S
 
 
@@ -87,10 +89,13 @@ def ended_trials(paths: StudyPaths, agent: str) -> Set[int]:
             return ended
         for event in events:
             kind = event.get("e")
+            number = event.get("i")
+            if not isinstance(number, int):
+                continue
             if kind == "end" and event.get("cause") not in _INTERRUPTED:
-                ended.add(event["i"])
+                ended.add(number)
             elif kind in ("again", "start", "end"):
-                ended.discard(event["i"])
+                ended.discard(number)
 
 
 class Recovered:
@@ -114,6 +119,12 @@ def recover(paths: StudyPaths, register_file: RegisterFile, own: str = "") -> Re
     of_memory: Set[str] = set()
     for agent in dead:
         header = read_header(paths.journal_of(agent))
+        if header is None:
+            problem = (
+                f"the journal of an agent that held {counted(rs.count(held[agent]), 'trial')} is missing or damaged"
+            )
+            remedy = "those that had ended are executed again; a backup of this file may have their records"
+            report_damage(paths.journal_of(agent), problem, remedy)
         if header is not None and same_kernel(header):
             end_strays(AGENT_VARIABLE, agent)
         if header is not None and coroner is not None and coroner.ran_out_of_memory(header):

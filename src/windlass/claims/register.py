@@ -7,6 +7,12 @@ removed, a margin behind the newest.
 
 A process may be so slow that its number n + 1 has been used and removed when it links it. So every state carries the
 tokens of the changes that led to it: a change is in force if, and only if, the newest state has its token.
+
+A state is on disk before it gets its number, and has a checksum. Where the newest is damaged all the same, the newest
+that is whole counts. A process that only reads leaves the damaged one where it is. One that makes a change moves it
+aside first, so that there is again a newest state n whose successor n + 1 exactly one process can link. It does so only
+with a file whose content was read and is damaged, and that nobody has written to for some seconds: an error of the
+network or of permissions is raised instead, because another process may well be able to read the file.
 """
 
 from __future__ import annotations
@@ -18,17 +24,26 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from windlass.claims import ranges as rs
+from windlass.claims.alive import seconds_silent
 from windlass.claims.ranges import Ranges
+from windlass.damage import report_damage
 from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
+from windlass.sealed import seal, unseal
 
 REGISTER_VERSION = 1
 _KEPT_FILES = 6
+_WRITING_S = 5.0  # without hard links a state gets its number before its content: its writer has so long
+_READ_S = 1.0  # that a reader waits for it
 _KEPT_TOKENS = 64  # more than _KEPT_FILES, by as many changes as others may make while one looks whether its own holds
 
 
 class RegisterVersionError(FolderError):
     """The register was written by a newer Windlass."""
+
+
+class RegisterLost(FolderError):
+    """The folder has trials, and no state of the register can be read. `windlass run` rebuilds it."""
 
 
 class Overtaken(FolderError):
@@ -52,6 +67,7 @@ class Register:
         tokens: Optional[List[str]] = None,
         learned: Optional[Dict[str, Any]] = None,
         throttle: Optional[int] = None,
+        ended: Optional[Ranges] = None,
     ) -> None:
         self.count = count  # trials that exist in trials.jsonl
         self.current = current  # those that the study as it stands now consists of
@@ -61,6 +77,7 @@ class Register:
         self.preparer = preparer  # the one process that may add trials now
         self.tokens = tokens or []  # of the changes that led here, the newest first
         self.throttle = throttle  # how many agents may hold trials; None: any number
+        self.ended = ended or []  # let go of by the agents that held them: a journal tells how each of them ended
         self.learned = learned or {}  # what agents found out for the rest of the study; see claims/learned.py
 
     @classmethod
@@ -79,6 +96,7 @@ class Register:
             self.tokens,
             self.learned,
             self.throttle,
+            list(self.ended),
         )
 
     def is_beyond_throttle(self, agent: str) -> bool:
@@ -92,6 +110,7 @@ class Register:
 
     def to_json(self) -> Dict[str, Any]:
         more: Dict[str, Any] = {"learned": self.learned} if self.learned else {}
+        more["ended"] = self.ended
         if self.throttle is not None:
             more["throttle"] = self.throttle
         return {
@@ -122,7 +141,13 @@ class Register:
             data["tokens"],
             data.get("learned"),  # not in registers of the first days
             data.get("throttle"),
+            rs.normalise(data.get("ended") or []),
         )
+
+    def follow(self, before: Register) -> None:
+        """Work out `ended` of the state that comes after `before`: what is held no more, nor open, nor cancelled."""
+        let_go = rs.subtract(before.held_ranges(), self.cancelled)
+        self.ended = rs.subtract(rs.union(before.ended, let_go), rs.union(self.todo, self.held_ranges()))
 
 
 class RegisterFile:
@@ -138,12 +163,24 @@ class RegisterFile:
         return max(self._numbers(), default=0)
 
     def _numbers(self) -> List[int]:
-        return [int(name) for name in os.listdir(self._folder) if name.isdigit()]
+        try:
+            return [int(name) for name in os.listdir(self._folder) if name.isdigit()]
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._lost(str(error.strerror)) from error
+        except OSError as error:
+            raise FolderError(
+                f"{self._folder}: cannot be read ({error.strerror})\n  hint: make it readable for this user"
+            ) from error
+
+    def _lost(self, problem: str) -> RegisterLost:
+        remedy = "`windlass run` with the study file rebuilds it from trials.jsonl and the journals"
+        return RegisterLost(f"{self._folder}: the register of trials cannot be read ({problem})\n  hint: {remedy}")
 
     def _path(self, number: int) -> str:
         return os.path.join(self._folder, f"{number:08d}")
 
     def read(self) -> Register:
+        """The newest state that is whole. Raises RegisterLost where there is none although there are trials."""
         return self._read_newest()[1]
 
     def read_if_changed(self) -> Optional[Register]:
@@ -152,21 +189,81 @@ class RegisterFile:
             return None
         return self.read()
 
-    def _read_newest(self) -> Tuple[int, Register]:
-        for _ in range(200):
-            number = self.newest_number()
-            if number == 0:
+    def _read_newest(self, to_change: bool = False) -> Tuple[int, Register]:
+        """The newest whole state and its number; with `to_change`, no damaged state has a higher number."""
+        deadline = time.monotonic() + _READ_S
+        while True:
+            numbers = sorted(self._numbers(), reverse=True)
+            if not numbers:
+                self._check_new()
                 return 0, Register.empty()
-            try:
-                with open(self._path(number), "rb") as file:
-                    data = json.loads(file.read())
-            except (FileNotFoundError, ValueError):
-                # Overtaken and removed, or a file system without link() shows it half written: look again.
-                time.sleep(0.005)
-                continue
-            self._seen = number
-            return number, Register.from_json(data)
-        raise OSError(f"{self._folder}: the newest claims file cannot be read")
+            register = self._read_state(self._path(numbers[0]))
+            if register is not None:
+                self._seen = numbers[0]
+                return numbers[0], register
+            path = self._path(numbers[0])
+            # Overtaken and removed, or a file system without link() shows it half written: look again.
+            if os.path.exists(path):
+                is_final = seconds_silent(path) > _WRITING_S
+                if is_final or (not to_change and time.monotonic() > deadline):
+                    number, register = self._read_older(numbers)
+                    if not to_change:
+                        self._seen = numbers[0]
+                        return number, register
+                    self._set_aside(path)
+            time.sleep(0.005)
+
+    def _check_new(self) -> None:
+        """Raise RegisterLost where the register is empty although the folder has trials."""
+        trials = os.path.join(os.path.dirname(os.path.abspath(self._folder)), "trials.jsonl")
+        if os.path.exists(trials) and os.path.getsize(trials):
+            raise self._lost("it has no file")
+
+    def _read_state(self, path: str) -> Optional[Register]:
+        """The state in that file; None where the file is gone or damaged. Raises FolderError for other errors."""
+        try:
+            with open(path, "rb") as file:
+                content = unseal(file.read())
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise FolderError(
+                f"{path}: cannot be read ({error.strerror})\n  hint: make it readable for this user"
+            ) from error
+        try:
+            return None if content is None else Register.from_json(json.loads(content))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def _read_older(self, numbers: List[int]) -> Tuple[int, Register]:
+        """The newest whole state behind the first of `numbers`, which is damaged."""
+        for number in numbers[1:]:
+            register = self._read_state(self._path(number))
+            if register is not None:
+                problem = f"this state of the register is damaged; the one before it, {number:08d}, counts"
+                remedy = "nothing to do: trials that were handed out just before may be executed once more"
+                report_damage(self._path(numbers[0]), problem, remedy)
+                return number, register
+        raise self._lost("none of its files is whole")
+
+    def _set_aside(self, path: str) -> None:
+        """Take the number from a damaged state, and give it back if it turns out to be whole after all."""
+        aside = os.path.join(self._folder, f".damaged-{os.path.basename(path)}-{self._who}")
+        try:
+            os.rename(path, aside)
+            if self._read_state(aside) is not None:
+                os.link(aside, path)
+        except OSError:
+            pass  # another process was sooner
+
+    def begin_anew(self, register: Register) -> None:
+        """Write a first state where none is whole. Another process may be sooner: then its state counts."""
+        try:
+            number = self.newest_number()
+        except RegisterLost:
+            os.makedirs(self._folder, exist_ok=True)
+            number = 0
+        self._swap(number + 1, register)
 
     def update(self, change: Callable[[Register], Optional[Register]]) -> Register:
         """Apply `change` to the newest state, atomically; it may be called several times.
@@ -174,10 +271,11 @@ class RegisterFile:
         `change` returns the new state, or None to leave things as they are. Returns the state that holds afterwards.
         """
         while True:
-            number, register = self._read_newest()
+            number, register = self._read_newest(to_change=True)
             changed = change(register.copy())
             if changed is None:
                 return register
+            changed.follow(register)
             token = os.urandom(4).hex()
             changed.tokens = [token, *register.tokens[: _KEPT_TOKENS - 1]]
             if self._swap(number + 1, changed) and self._holds(number + 1, token):
@@ -189,10 +287,12 @@ class RegisterFile:
     def _swap(self, number: int, register: Register) -> bool:
         temporary = os.path.join(self._folder, f".{self._who}.tmp")
         target = self._path(number)
-        data = json.dumps(register.to_json(), separators=(",", ":")).encode()
+        data = seal(json.dumps(register.to_json(), separators=(",", ":")).encode())
         try:
             with open(temporary, "wb") as file:
                 file.write(data)
+                file.flush()
+                os.fsync(file.fileno())  # a number whose content a power cut could take away would stop the study
             won = self._link(temporary, target, data)
         except OSError as error:
             if is_full(error):
@@ -239,6 +339,8 @@ class RegisterFile:
             return False
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         return True
 
     def _remove_old(self, newest: int) -> None:

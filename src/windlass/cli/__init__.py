@@ -11,6 +11,7 @@ import click
 
 from windlass import __version__
 from windlass.cli.terminal import safe_streams
+from windlass.damage import forget_reports
 from windlass.errors import InputError, WindlassError
 
 # Verb → what it does. The module of the same name is imported only when the verb is used.
@@ -71,7 +72,7 @@ def windlass() -> None:
 
     One study file holds the command that works and the values to try. Without a study's name, verbs mean the newest.
 
-    Exit codes: 0 all trials done, 1 some trial did not end well, 2 bad input, 130 interrupted.
+    Exit codes: 0 all trials done, 1 some trial did not end well, 2 bad input, 70 a bug in Windlass, 130 interrupted.
 
     Options of Slurm's own: https://slurm.schedmd.com/sbatch.html, or `man sbatch`.
     """
@@ -79,7 +80,8 @@ def windlass() -> None:
 
 @safe_streams()
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point. Errors of ours are shown without a traceback."""
+    """Entry point. Errors of ours are shown without a traceback; any other is a bug, and a report is written."""
+    forget_reports()
     try:
         code: Any = windlass.main(arguments, prog_name="windlass", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -96,6 +98,10 @@ def main(arguments: list[str] | None = None) -> None:
         # Whoever read our output has enough of it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except Exception as error:
+        # By name, as verbs are: a command that works does not pay for it.
+        bug = importlib.import_module("windlass.cli.bug")
+        sys.exit(bug.report_error(error, sys.argv[1:] if arguments is None else arguments))
 
 
 def _show(error: WindlassError) -> None:

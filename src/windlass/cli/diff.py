@@ -11,6 +11,7 @@ from windlass.bundle.changes import Change, find_changes
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.cli.terminal import data_stream
 from windlass.errors import input_error
+from windlass.planfile import load_plan
 
 
 @click.command()
@@ -24,8 +25,7 @@ def command(study: str | None, patch: bool, folder: str | None, as_json: bool) -
     Trials are executed with the code as it was at the last `run` or `retry`.
     """
     paths = find_study(study, folder)
-    with open(paths.plan, encoding="utf-8") as file:
-        plan = json.load(file)
+    plan = load_plan(paths.plan)
     if not plan.get("code"):
         raise input_error(
             f"{paths.folder}: this study's trials are executed in the project itself, as it is",

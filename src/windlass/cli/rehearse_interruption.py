@@ -102,7 +102,7 @@ class Rehearsal:
         study = self._plan.study
         prepare_folder(self._plan, itertools.islice(iterate_trials(study), 1), list, client_name())
         file = TrialFile(self._paths)
-        self._trial = Trial(0, file.read_bytes(0, 1).rstrip(b"\n"))
+        self._trial = Trial(0, file.read_line(0))
         file.close()
         self._checkpoints = Checkpoints(read_config(self._paths.plan), self._paths, dict(os.environ))
         click.echo(f"trial {self._trial.id}: {shlex.join(self._trial.stages[0][1])}")

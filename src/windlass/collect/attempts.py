@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.journal.read import JournalReader, journal_files, read_header, writer_of
+from windlass.journal.read import JournalReader, journal_files, parse_line, read_header, writer_of
 from windlass.paths import StudyPaths
+from windlass.sealed import unseal
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,11 @@ def _events(path: str, marks: Sequence[bytes]) -> Iterator[dict[str, Any]]:
     """The events of a journal that hold one of the marks, and those that tell of the agent's own work."""
     with open(path, "rb") as file:
         for line in file:
-            of_agent = line.startswith((b'{"e":"ready"', b'{"e":"cleaned"'))
-            if not line.endswith(b"\n") or not (of_agent or any(mark in line for mark in marks)):
+            content = unseal(line)
+            if content is None or not content.endswith(b"\n"):
                 continue
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                yield event
+            of_agent = content.startswith((b'{"e":"ready"', b'{"e":"cleaned"'))
+            if of_agent or any(mark in content for mark in marks):
+                event = parse_line(content.decode("utf-8", "surrogateescape"))
+                if event is not None:
+                    yield event

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 from windlass.collect.index import StudyIndex
 from windlass.collect.submissions import Submission, read_submissions
 from windlass.collect.usage import as_number, read_usage
-from windlass.errors import FolderError, SchedulerError, input_error
+from windlass.errors import SchedulerError, input_error
 from windlass.journal.fold import AgentRecord
 from windlass.journal.read import JournalReader
 from windlass.paths import StudyPaths
+from windlass.planfile import load_plan
 from windlass.slurm.ask import ask
 from windlass.slurm.states import JobState
 from windlass.slurm.used import JobUse, fetch_uses, highest_together
@@ -74,7 +74,7 @@ def read_efficiency(paths: StudyPaths, only: tuple[int, int | None] | None = Non
         if _is_meant(use, only):
             groups.setdefault(use.array if agent.job is not None else LOCAL, []).append((agent, use))
     accounted = _fetch_accounted(groups)
-    plan = _read_plan(paths)
+    plan = load_plan(paths.plan)
     return Efficiency(
         groups=tuple(
             replace(_make_group(name, members, accounted or {}), gpu_memory_mb=_device_mb(plan))
@@ -256,12 +256,3 @@ def _device_mb(plan: Mapping[str, Any]) -> float | None:
     """Memory of one GPU, by plan."""
     pack = plan.get("pack")
     return as_number(pack.get("gpu_memory_mb")) if isinstance(pack, dict) else None
-
-
-def _read_plan(paths: StudyPaths) -> dict[str, Any]:
-    try:
-        with open(paths.plan, encoding="utf-8") as file:
-            plan = json.load(file)
-    except (OSError, ValueError) as error:
-        raise FolderError(f"{paths.plan}: {error}") from error
-    return plan if isinstance(plan, dict) else {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.errors import FolderError
 from windlass.model import Metric
 from windlass.paths import StudyPaths
+from windlass.planfile import load_plan
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,12 @@ class PlannedFacts:
 def read_plan(paths: StudyPaths) -> dict[str, Any]:
     """What plan.json holds; nothing where there is none or it cannot be read."""
     try:
-        with open(paths.plan, encoding="utf-8") as file:
-            plan = json.load(file)
-    except (OSError, ValueError):
+        return load_plan(paths.plan)
+    except FolderError:
         return {}
-    return plan if isinstance(plan, dict) else {}
 
 
 def read_facts(paths: StudyPaths) -> PlannedFacts:
-    with open(paths.plan, encoding="utf-8") as file:
-        plan: dict[str, Any] = json.load(file)
+    plan = load_plan(paths.plan)
     metric = Metric(plan["metric"], plan["goal"]) if plan["metric"] else None
     return PlannedFacts(plan["name"], metric, plan["seed_name"])

@@ -14,6 +14,7 @@ from windlass.claims.ranges import Range, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import best_numbers
 from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
+from windlass.collect.missing import read_ended, report_missing
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, Note, TrialRecord
@@ -46,14 +47,29 @@ class StudyIndex:
         return self._cache.path
 
     def refresh(self) -> None:
-        """Read what is new in each journal.
+        """Read what is new in each journal. What is known to be missing in them is reported on standard error.
 
         Raises FolderError for one that cannot be read, JournalVersionError for one of a newer version.
         """
+        # Before the journals: what an agent let go of by now has been journalled before that.
+        ended = read_ended(self._paths)
         try:
             self._refresh(self._sizes())
         except OSError as error:
-            raise FolderError(f"{error.filename or self._paths.journal}: {error.strerror or error}") from error
+            remedy = "make it readable for this user, or move it out of the journal's folder"
+            path = error.filename or self._paths.journal
+            raise FolderError(f"{path}: {error.strerror or error}\n  hint: {remedy}") from error
+        report_missing(self._paths, ended, self)
+
+    def count_recorded(self, included: Sequence[Range]) -> int:
+        """How many of these trials have a record of how they ended."""
+        listed = ", ".join(f"'{state.value}'" for state in (State.DONE, *_NOT_WELL))
+
+        def compute() -> int:
+            query = f"SELECT count(*) FROM trial WHERE number >= ? AND number < ? AND state IN ({listed})"
+            return sum(next(self._select(query, (first, stop)))[0] for first, stop in included)
+
+        return int(self.remembered(f"recorded {json.dumps(list(included))}", compute))
 
     def _refresh(self, sizes: dict[str, int]) -> None:
         if self._small and sum(sizes.values()) >= 4 * MEMORY_BELOW_BYTES:

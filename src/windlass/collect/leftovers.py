@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from windlass.agent.checkpoint import ASIDE
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.jobview import LIVE
 from windlass.collect.look import agents_alive, read_register
+from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord
 from windlass.paths import StudyPaths
+from windlass.planfile import load_plan
 from windlass.slurm.ask import ask
 from windlass.slurm.queue import Queue, read_queue
 from windlass.slurm.states import ENDED
@@ -164,9 +164,8 @@ def _names(folder: str, ending: str) -> list[str]:
 def _archives_of(paths: StudyPaths) -> list[str]:
     """The archives that a study's plan names."""
     try:
-        with open(paths.plan, encoding="utf-8") as file:
-            plan: dict[str, Any] = json.load(file)
-    except (OSError, ValueError):
+        plan = load_plan(paths.plan)
+    except FolderError:
         return []
     entries = [plan.get("code") or {}, *(plan.get("data") or [])]
     return [os.path.realpath(entry["archive"]) for entry in entries if entry.get("archive")]

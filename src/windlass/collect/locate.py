@@ -94,7 +94,7 @@ def _source_of(folder: str) -> str:
     try:
         with open(StudyPaths(folder).plan, encoding="utf-8") as file:
             return str(json.load(file).get("source", ""))
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
 
 

@@ -10,21 +10,32 @@ from typing import Any
 from windlass.claims import ranges as rs
 from windlass.claims.first import find_stop
 from windlass.claims.recover import Coroner, Fate
-from windlass.claims.register import Register, RegisterFile
+from windlass.claims.register import Register, RegisterFile, RegisterLost
 from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.reconcile import StudyView, split_lost, study_view
+from windlass.damage import report_damage
 from windlass.journal.fold import AgentRecord
 from windlass.measured import parse_measurement
 from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile
 
 _LEFT_KEPT_S = 2.0
 _LIVES = {Fate.ALIVE: True, Fate.DEAD: False, Fate.SUSPECT: None}
 
 
 def read_register(paths: StudyPaths) -> Register:
-    return RegisterFile(paths.claims, "reader").read()
+    """The register; where it is lost, one in which every trial of trials.jsonl is part of the study."""
+    try:
+        return RegisterFile(paths.claims, "reader").read()
+    except RegisterLost as error:
+        problem, _, remedy = str(error).partition("\n  hint: ")
+        report_damage(paths.claims, problem.partition(": ")[2], remedy)
+        trials = TrialFile(paths)
+        count = trials.count_indexed()
+        trials.close()
+        return Register(count, [(0, count)] if count else [], [], {}, [])
 
 
 def agents_alive(paths: StudyPaths, agents: list[AgentRecord]) -> dict[str, bool | None]:

@@ -54,7 +54,7 @@ def _retried(paths: StudyPaths) -> dict[str, float]:
     found = {}
     trials = TrialFile(paths)
     for number, when in read_retries(paths).items():
-        with contextlib.suppress(IndexError):  # a journal that names a trial which is not there is damaged
+        with contextlib.suppress(FolderError):  # a journal that names a trial which is not there is damaged
             found[str(trials.read(number)["id"])] = when
     trials.close()
     return found

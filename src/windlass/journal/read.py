@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional
 
 from windlass.errors import FolderError
 from windlass.events import JOURNAL_VERSION
+from windlass.sealed import unseal
 
 _HEADER_BYTES = 64 << 10
 
@@ -28,7 +29,7 @@ class JournalReader:
     """Reads one journal bit by bit. Opens it anew each time, so that a network filesystem shows what is new.
 
     A last line without its newline is left for later: its writer may be in the midst of it. A whole line that
-    is not a JSON object is counted in `damaged` and passed over.
+    is not a JSON object, or that does not fit its checksum, is counted in `damaged` and passed over.
     """
 
     def __init__(self, path: str, offset: int = 0) -> None:
@@ -42,10 +43,15 @@ class JournalReader:
         block = self._read_block(limit_bytes)
         if not block:
             return []
+        whole = []
+        for line in block.split(b"\n")[:-1]:
+            content = unseal(line)
+            if content is None:
+                self.damaged += 1
+            else:
+                whole.append(content)
         # Bytes that are no text (a program printed them, and a note quotes it) do not damage the line.
-        lines = block.decode("utf-8", "surrogateescape").split("\n")
-        lines.pop()  # what stands behind the last newline: nothing
-        events = self._parse(lines)
+        events = self._parse(b"\n".join(whole).decode("utf-8", "surrogateescape").split("\n")) if whole else []
         if self.offset == 0 and events:
             check_version(self.path, events[0])
         self.offset += len(block)
@@ -68,6 +74,10 @@ class JournalReader:
                 if end or wanted >= size - self.offset:
                     return block[:end]
                 wanted *= 2
+        except OSError as error:
+            raise FolderError(
+                f"{self.path}: cannot be read ({error.strerror})\n  hint: move it away, or restore it from a backup"
+            ) from error
         finally:
             os.close(descriptor)
 
@@ -116,7 +126,8 @@ def read_header(path: str) -> Optional[Dict[str, Any]]:
             line = journal.readline(_HEADER_BYTES)
     except FileNotFoundError:
         return None
-    header = parse_line(line.decode("utf-8", "surrogateescape")) if line.endswith(b"\n") else None
+    content = unseal(line) if line.endswith(b"\n") else None
+    header = None if content is None else parse_line(content.decode("utf-8", "surrogateescape"))
     if header is not None:
         check_version(path, header)
     return header

@@ -8,6 +8,7 @@ import os
 from typing import Any, Dict, List
 
 from windlass.events import finite_number
+from windlass.sealed import seal
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
@@ -74,7 +75,7 @@ def append_event(path: str, event: Dict[str, Any]) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.write(descriptor, (encode_event(event) + "\n").encode("utf-8", "surrogateescape"))
+            os.write(descriptor, seal((encode_event(event) + "\n").encode("utf-8", "surrogateescape")))
         finally:
             os.close(descriptor)
     except OSError:
@@ -106,7 +107,8 @@ class JournalWriter:
         """Append what was added. On a full disk nothing is lost: it stays pending, and DiskFull is raised."""
         if not self._pending:
             return
-        self._file.write(("\n".join(self._pending) + "\n").encode("utf-8", "surrogateescape"))
+        lines = ("\n".join(self._pending) + "\n").encode("utf-8", "surrogateescape").splitlines(keepends=True)
+        self._file.write(b"".join(map(seal, lines)))
         self._pending.clear()
 
     def flush_reserve(self) -> None:
