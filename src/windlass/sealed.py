@@ -7,7 +7,7 @@ Windlass wrote have no checksum.
 
 from __future__ import annotations
 
-import zlib
+import binascii
 
 _SEAL_BYTES = 18  # of {"crc":"01234567",
 _MARK = b'{"crc"'
@@ -16,7 +16,7 @@ _MARK = b'{"crc"'
 def seal(line: bytes) -> bytes:
     """A JSON object with at least one key, with a checksum as its first key."""
     rest = line[1:]
-    return b'{"crc":"%08x",' % zlib.crc32(rest.rstrip(b"\n")) + rest
+    return b'{"crc":"%08x",' % binascii.crc32(rest.rstrip(b"\n")) + rest
 
 
 def unseal(line: bytes) -> bytes | None:
@@ -24,6 +24,6 @@ def unseal(line: bytes) -> bytes | None:
     if not line.startswith(_MARK):
         return line
     rest = line[_SEAL_BYTES:]
-    if line[:_SEAL_BYTES] != b'{"crc":"%08x",' % zlib.crc32(rest.rstrip(b"\n")):
+    if line[:_SEAL_BYTES] != b'{"crc":"%08x",' % binascii.crc32(rest.rstrip(b"\n")):
         return None
     return b"{" + rest

@@ -21,7 +21,6 @@ import json
 import os
 import re
 import struct
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -274,8 +273,8 @@ class _Found:
     """What reading trials.jsonl from its beginning has found."""
 
     def __init__(self) -> None:
-        self.offsets = array("q")  # by number; _NO_LINE where there is none
-        self.sizes = array("q")
+        self.offsets: list[int] = []  # by number; _NO_LINE where there is none
+        self.sizes: list[int] = []
         self.salvaged: dict[int, int] = {}  # number → id of lines that are damaged, as far as it can still be read
         self.damaged = 0  # lines that cannot be used
         self._position = 0

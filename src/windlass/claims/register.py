@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -282,7 +281,7 @@ class RegisterFile:
                 self._seen = number + 1
                 self._remove_old(number + 1)
                 return changed
-            time.sleep(random.uniform(0.001, 0.02))
+            time.sleep(0.001 + os.urandom(1)[0] / 13000)  # up to 20 ms, by chance
 
     def _swap(self, number: int, register: Register) -> bool:
         temporary = os.path.join(self._folder, f".{self._who}.tmp")

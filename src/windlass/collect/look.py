@@ -19,7 +19,6 @@ from windlass.damage import report_damage
 from windlass.journal.fold import AgentRecord
 from windlass.measured import parse_measurement
 from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
 
 _LEFT_KEPT_S = 2.0
 _LIVES = {Fate.ALIVE: True, Fate.DEAD: False, Fate.SUSPECT: None}
@@ -32,9 +31,8 @@ def read_register(paths: StudyPaths) -> Register:
     except RegisterLost as error:
         problem, _, remedy = str(error).partition("\n  hint: ")
         report_damage(paths.claims, problem.partition(": ")[2], remedy)
-        trials = TrialFile(paths)
-        count = trials.count_indexed()
-        trials.close()
+        with open(paths.trials, "rb") as file:
+            count = sum(1 for _ in file)
         return Register(count, [(0, count)] if count else [], [], {}, [])
 
 
