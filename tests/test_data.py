@@ -440,6 +440,20 @@ def test_packing_ahead_of_time(project: Project) -> None:
     assert "names no data" in project.run("data", "pack", code=2).stderr
 
 
+def test_a_study_is_told_of_data_that_changed_while_it_read_them(project: Project) -> None:
+    """Permissions do not hold for root: the other trials of the agent may have read what one of them wrote."""
+    project.write("datasets/one/a.txt", "before")
+    write = 'cd "$SLURM_TMPDIR/datasets/one"; [ {n} = 0 ] || { chmod u+w a.txt; echo after > a.txt; }; cat a.txt'
+    study = {"command": write, "shell": True, "parameters": {"n": [0, 1]}, "data": ["datasets/one"], "slots": 1}
+    project.write("study.yaml", json.dumps(study))
+    assert project.run("run", "--on", "local").stderr.count("may have read changed data") == 1
+    text = "data datasets/one: it was changed on "
+    told = "while this agent used it (one/a.txt has changed); the trials that this agent executed (2) may have read"
+    for shown in (project.run("status").stdout, project.run("explain", "1").stdout):
+        assert text in shown and told in shown
+    assert project.run("status").stdout.count(told) == 1
+
+
 def plan_words(project: Path, *words: str, small_files: Any = None, **more: Any) -> Plan:
     study = Study("s", (Stage("main", words),), Space(), str(project), str(project), **more)
     settings = resolve_settings({"small_files": small_files}, {}, {}, "")

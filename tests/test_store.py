@@ -420,6 +420,10 @@ def test_a_changed_entry_is_made_anew(tmp_path: Path, said: list[str], change: A
     assert beside.endswith("~1")
     check_tree(f"{beside}/set", tmp_path / "set")
     assert f"({changes}); it is unpacked anew, beside the changed one" in said[1]
+    second.watch(beside, "data set")
+    assert second.find_changed() == first.find_changed() == []
+    first.watch(beside.removesuffix("~1"), "data set")
+    assert [text for text in first.find_changed() if changes in text and "while this agent used it" in text]
     first.close()
     second.close()
     third = NodeStore(str(tmp_path / "root"), said.append)

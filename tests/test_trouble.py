@@ -93,3 +93,26 @@ def test_a_study_that_has_stopped_says_so_first_and_failed_is_red() -> None:
     assert "\x1b[32mdone 3\x1b[0m" in show(render_end(done, color=True))
     gone = dataclasses.replace(stopped, counts={**stopped.counts, "waiting": 0, "interrupted": 0})
     assert view_to_json(gone)["problem"] is None, "nothing is left to begin"
+
+
+def test_a_note_on_what_was_mended_is_gone() -> None:
+    """A damaged archive is mended for all nodes when an agent has begun anywhere, a node when one has begun there."""
+    damaged = "data x: /s/x.tar is damaged: it ends in the middle; `windlass run` packs it anew"
+    reasons = {"damaged": damaged, "broken": "there is no folder /w on n1"}
+
+    def shown(name: str, *later: AgentRecord) -> bool:
+        failed = AgentRecord("a", host="n1", start=10.0, ended=True, reason=f"not ready: {reasons[name]}")
+        made = study_view(
+            name="demo", folder="/f", total=2, counts={State.DONE: 2}, causes={}, running=(), agents=[failed, *later],
+            alive={}, notes=[Note(11.0, "a", f"n1: {reasons[name]}"), Note(11.0, "a", "another note")],
+        )  # fmt: skip
+        text = render_status(made)
+        assert "note: another note" in text
+        return reasons[name] in text
+
+    there = AgentRecord("b", host="n1", start=20.0, ended=True, reason="nothing left")
+    elsewhere = dataclasses.replace(there, host="n2")
+    assert not shown("damaged", there) and not shown("damaged", elsewhere) and not shown("broken", there)
+    assert shown("damaged") and shown("broken", elsewhere)
+    assert shown("damaged", dataclasses.replace(there, start=5.0))
+    assert shown("damaged", dataclasses.replace(there, reason=f"not ready: {damaged}"))

@@ -13,6 +13,7 @@ import tempfile
 import time
 from typing import Any, Dict, List, Optional
 
+from windlass.agent.changed_data import record_changed_data
 from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.companion import companion_main
 from windlass.agent.companions import METRICS, Companions, count_nodes
@@ -162,6 +163,7 @@ class Agent:
                 sweep_dead([os.path.dirname(self._scratch.made)], queue, self._note)
             return self._make_loop(ready).run()
         finally:
+            record_changed_data(ready.store, self._paths.journal_of(self._id))
             ready.close()
 
     def _make_ready(self) -> Ready:

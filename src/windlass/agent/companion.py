@@ -34,7 +34,7 @@ from windlass.agent.interrupt import NOTICE, write_notice
 from windlass.agent.job import LocalScratch, read_job
 from windlass.agent.ready import make_ready
 from windlass.agent.steps import signal_ranks, write_task_prolog
-from windlass.agent.store import NotReady
+from windlass.agent.store import NodeStore, NotReady
 from windlass.agent.trial_files import write_file
 from windlass.agent.trial_folder import TrialFolders
 from windlass.agent.workplace import Workplace
@@ -75,6 +75,7 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
         env = trial_environment(config, ready.env, paths.folder, agent, where["agent"], fifo)
         companion.workplace = Workplace(config, paths, where["agent"], env, ready.folders, node_name())
         companion.trials = TrialFile(paths)
+        companion.store = ready.store
     try:
         companion.open()
         _send(READY)
@@ -118,6 +119,7 @@ class Companion:
         self._request = b""  # the beginning of a request
         self.workplace: Optional[Workplace] = None
         self.trials: Optional[TrialFile] = None
+        self.store: Optional[NodeStore] = None
         self._attempts: Dict[int, Attempt] = {}
         self._keeping: Dict[int, int] = {}  # attempt whose outputs are being copied → the request that is answered then
 
@@ -188,6 +190,8 @@ class Companion:
         elif request["do"] == "close" and self.workplace is not None:
             for note in self.workplace.close():
                 _send(NOTE, note)
+            for text in self.store.find_changed() if self.store is not None else ():
+                _send(NOTE, f"{text}; trials of this job may have read changed data")
         if "ask" in request:
             _send(ANSWER, json.dumps({"ask": request["ask"], **answer}))
 

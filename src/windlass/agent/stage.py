@@ -127,6 +127,8 @@ def stage_data(config: AgentConfig, store: NodeStore, target: str) -> None:
         source = _inside(tree, entry)
         if entry.get("writable"):
             source = store.make_private(source, os.path.basename(source), target)
+        else:
+            store.watch(tree, f"data {entry['as']}")
         try:
             _link(source, os.path.join(target, entry["as"]))
             if config.code is not None and entry.get("project"):

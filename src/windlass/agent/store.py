@@ -64,6 +64,7 @@ class NodeStore:
         self.mention = mention or say  # for what is as it should be
         self._held: List[int] = []
         self._own: List[str] = []
+        self._read_in_place: List[Tuple[str, str]] = []  # what it is, and its folder
         self._opened = False
 
     def unpack(self, entry: Mapping[str, Any], what: str) -> str:
@@ -152,6 +153,19 @@ class NodeStore:
         if not stays:
             self._own.append(folder)
         return folder
+
+    def watch(self, tree: str, what: str) -> None:
+        """Trials read this folder, which `unpack` has returned, where it is: have `find_changed` look at it."""
+        self._read_in_place.append((what, tree))
+
+    def find_changed(self) -> List[str]:
+        """What trials read in place and somebody has changed since it was found whole here. One text for each."""
+        found = []
+        for what, tree in self._read_in_place:
+            changes = self._changes_of(os.path.basename(tree))
+            if changes:
+                found.append(f"{what}: it was changed on {_node()} while this agent used it ({changes})")
+        return found
 
     def close(self) -> None:
         """Let go of what this agent used, and remove what was its own."""

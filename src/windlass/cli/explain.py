@@ -28,7 +28,7 @@ from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.view.jobs import render_jobs, render_nobody, render_wait
 from windlass.view.story import render_attempts
-from windlass.view.trouble import explain_standstill, find_trouble
+from windlass.view.trouble import explain_standstill, find_trouble, is_settled
 
 
 @click.command()
@@ -64,7 +64,8 @@ def _study_story(paths: StudyPaths) -> dict[str, Any]:
         lines += [f"  {line}" for line in render_jobs(view.jobs)]
     ended = [agent.record for agent in view.agents if not agent.alive]
     lines += [f"agent {agent.id} on {agent.host}: {agent.reason or 'ended without a word'}" for agent in ended[-5:]]
-    lines += [f"note: {note.text}" for note in [note for note in view.notes if not note.routine][-5:]]
+    notes = [note for note in view.notes if not note.routine and not is_settled(note, view)]
+    lines += [f"note: {note.text}" for note in notes[-5:]]
     lines = [name_study(line, paths) for line in lines]
     return {"study": view.name, "reason": name_study(reason, paths), "lines": lines}
 

@@ -14,7 +14,7 @@ from windlass.view.escapes import GREEN, RED, paint
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
 from windlass.view.progress import render_duration
 from windlass.view.table import render_cell
-from windlass.view.trouble import find_trouble
+from windlass.view.trouble import find_trouble, is_settled
 
 _ORDER = (State.DONE, State.RUNNING, State.WAITING, State.FAILED, State.INTERRUPTED, State.CANCELLED)
 _SHOWN_RUNNING = 8
@@ -201,7 +201,8 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None, c
         lines.append(f"  … and {len(view.running) - _SHOWN_RUNNING} more")
     if view.causes:
         lines += ["did not end well:", *_causes(view, color), "  see `windlass logs --failed`"]
-    notes = list(dict.fromkeys(note.text for note in view.notes if not note.routine))
+    shown = [note for note in view.notes if not note.routine and not is_settled(note, view)]
+    notes = list(dict.fromkeys(note.text for note in shown))
     lines += [f"note: {text}" for text in notes[-_SHOWN_NOTES:]]
     if view.damaged_lines:
         lines.append(f"warning: left out {counted(view.damaged_lines, 'journal line')} that could not be read")

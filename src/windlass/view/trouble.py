@@ -11,7 +11,7 @@ from typing import Any
 from windlass.collect.jobview import JobView
 from windlass.collect.reconcile import StudyView
 from windlass.counted import counted
-from windlass.journal.fold import AgentRecord
+from windlass.journal.fold import AgentRecord, Note
 from windlass.journal.reason import package_of
 from windlass.slurm.states import JobState
 from windlass.states import Cause, State
@@ -87,6 +87,26 @@ def _remedy_of_failure(reason: str) -> str:
     return "Correct that (`windlass logs --failed` shows more of it)"
 
 
+def is_settled(note: Note, view: StudyView) -> bool:
+    """Whether a note tells why an agent could not begin, and a later agent could.
+
+    What is wrong with a node is mended when an agent has begun there, what is wrong with an archive when one has begun
+    anywhere: all nodes unpack the same archive.
+    """
+    agents = [agent for agent in view.agents if agent.record.id == note.writer]
+    if not agents or not agents[0].record.reason.startswith(_NOT_READY):
+        return False
+    failed = agents[0].record
+    problem = failed.reason.removeprefix(_NOT_READY)
+    if not note.text.endswith(problem):
+        return False
+    return any(
+        other.record.start > failed.start and (_is_of_archive(problem) or other.record.host == failed.host)
+        for other in view.agents
+        if other.running or (other.record.ended and not other.record.reason.startswith(_NOT_READY))
+    )
+
+
 def explain_standstill(view: StudyView) -> str:
     """Why no agent is at work on trials that are open, and what would change that."""
     trouble = find_trouble(view)
@@ -125,9 +145,13 @@ def _explain_unready(agents: Sequence[AgentRecord]) -> Trouble:
 def _remedy_of(problem: str) -> str:
     if " is full" in problem or "No space left" in problem or "quota" in problem:
         return "`windlass run` leaves that node out and goes on; whoever runs the cluster may want to know"
-    if any(word in problem for word in ("damaged", "cut short", "cannot be unpacked", "when it was submitted")):
+    if _is_of_archive(problem):
         return "`windlass run` packs it anew and goes on"
     return "Mend that, then `windlass run` goes on; `windlass check` tries it before"
+
+
+def _is_of_archive(problem: str) -> bool:
+    return any(word in problem for word in ("damaged", "cut short", "cannot be unpacked", "when it was submitted"))
 
 
 def _explain_time(view: StudyView, open_trials: int, late: int, request: dict[str, Any]) -> Trouble:
