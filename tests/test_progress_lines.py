@@ -76,6 +76,23 @@ def test_epochs_may_be_counted_from_nought() -> None:
     assert steps_of([f"Epoch {n}/3: loss=0.5" for n in (0, 1, 2)]) == [(1, 3), (2, 3), (3, 3)]
 
 
+def test_counts_without_a_total() -> None:
+    """As the simplest of programs print them. What tells more takes their place."""
+    assert steps_of([f"epoch {n} loss=0.{n}" for n in (0, 1, 2)]) == [(1, None), (2, None), (3, None)]
+    lines = [
+        line for n in (1, 2) for line in (f"Epoch {n}", f"Epoch {n}: train loss 0.5, val loss 1", f"epoch {n} done")
+    ]
+    assert steps_of(lines) == [(0, None), (1, None), (2, None)]
+    assert steps_of([f"INFO step {n}: loss nan" for n in (100, 200)]) == [(100, None), (200, None)]
+    lines = [f"epoch {epoch} iter {step} loss=1e-3" for epoch in (0, 1) for step in (50, 100)]
+    assert steps_of([*lines, "epoch 1 loss=0.4"]) == [(50, None), (100, None), (150, None), (200, None)]
+    assert steps_of(["epoch 0 loss=0.5", "step 3/100", "epoch 1 loss=0.4"]) == [(1, None), (3, 100)]
+    assert (
+        steps_of(["step 1.2 of the manual: x=3", "Validation: step 3 loss=0.1", "update 2 packages", "iterate 3=3"])
+        == []
+    )
+
+
 def test_epochs_said_at_their_end() -> None:
     lines = [
         " 90%|█| 90/100 [00:09<00:01, 10it/s]",

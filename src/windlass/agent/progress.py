@@ -21,6 +21,13 @@ _RICH = re.compile(
 )
 _EPOCH = re.compile(rb"\bepochs?\b\s*[:=#]?\s*[\[(]?\s*(?P<step>\d+)\s*(?:/|of)\s*(?P<total>\d+)", re.IGNORECASE)
 _EPOCH_ALONE = re.compile(rb"\bepoch\b\s*[:=#]?\s*[\[(]?\s*(?P<step>\d+)", re.IGNORECASE)
+# The same and others without a total: "epoch 0 loss=0.31", "step 100: loss 0.4".
+_STEP_ALONE = re.compile(
+    rb"\b(?:global[_ ]step|step|iteration|iter|update|timesteps?)\b"
+    rb"\s*[:=#]?\s*[\[(]?\s*(?P<step>\d+)(?![\d.]|\s*(?:/|of))",
+    re.IGNORECASE,
+)
+_FIGURE = re.compile(rb"[=:]\s*[-+]?\.?\d|\d\.\d|\de-\d|\bnan\b", re.IGNORECASE)
 _EPOCH_BAR = re.compile(rb"\bepochs?\b\W*$", re.IGNORECASE)
 _STEP = re.compile(
     rb"\b(?:global[_ ]step|step|steps|iteration|iterations|iter|update|updates|batch|timestep|timesteps)\b"
@@ -33,6 +40,16 @@ _ASIDE = re.compile(
     rb"valid|eval|\btest|sanity|predict|download|load|\bmap\b|tokeni|prepar|filter|fetch|compil|saving|\bval\b",
     re.IGNORECASE,
 )
+_HINTS = (
+    b"/",
+    b" of ",
+    b"poch",
+    b"POCH",
+    b"tep",
+    b"iter",
+    b"Iter",
+    b"pdate",
+)  # one of these is in each line that tells
 _RESULT = re.compile(rb"\d\.\d")  # a line with figures is printed when an epoch is over, not when it begins
 _SCALE = {b"k": 1e3, b"M": 1e6, b"G": 1e9}
 
@@ -60,13 +77,14 @@ class Progress:
         self._before: float = 0.0  # steps of epochs that are over, where their number is not known
         self._from_zero = False
         self._told = False
+        self._alone = ""  # what is counted without a total: epoch or step
         self.is_bar = False  # the last sighting was on a progress bar, which is drawn by the clock
 
     def read(self, line: bytes) -> Optional[Sighting]:
         """What a line tells, if anything. Of a line redrawn with carriage returns the last drawing counts."""
         if self._told:
             return None
-        if self._own is None and b"/" not in line and b" of " not in line and b"poch" not in line:
+        if self._own is None and not any(hint in line for hint in _HINTS):
             return None
         for drawing in reversed(line.rstrip(b"\r\n").split(b"\r")):
             if drawing.strip():
@@ -96,7 +114,8 @@ class Progress:
             before = bar.groupdict().get("before") or b""
             return self._read_bar(before, _number(bar["step"]), _number(bar["total"]), more)
         if _ASIDE.search(line[:40]) and not _EPOCH.match(line):
-            return None
+            is_summary = _EPOCH_ALONE.match(line.lstrip()) and _FIGURE.search(line)
+            return self._read_alone(line) if is_summary else None
         return self._read_words(line)
 
     def _read_bar(self, before: bytes, step: Optional[float], total: Optional[float], more: int) -> Optional[Sighting]:
@@ -121,10 +140,29 @@ class Progress:
         if within is not None:
             return self._set_within(float(within["step"]), float(within["total"]))
         if epoch is None:
-            return None
+            return self._read_alone(line)
         if self._within is None and _RESULT.search(rest):
             self._set_epoch(self._behind(float(epoch["step"])) + 1, float(epoch["total"]))
         return self._combined()
+
+    def _read_alone(self, line: bytes) -> Optional[Sighting]:
+        """A count without a total, of a program that prints nothing better. Steps tell more than epochs."""
+        if self._epochs is not None or (self._within is not None and not self._alone):
+            return None
+        step = _STEP_ALONE.search(line)
+        if step is not None and _FIGURE.search(line[step.end() :]):
+            if self._alone == "epoch":
+                self._within, self._before = None, 0.0
+            self._alone = "step"
+            return self._set_within(float(step["step"]), None)
+        epoch = _EPOCH_ALONE.search(line)
+        if epoch is None or self._alone == "step":
+            return None
+        self._alone = "epoch"
+        over = self._behind(float(epoch["step"])) + (1 if _FIGURE.search(line[epoch.end() :]) else 0)
+        if self._within is not None and over <= self._within.step:
+            return None  # more than one line an epoch
+        return self._set_within(over, None)
 
     def _behind(self, number: float) -> float:
         """How many epochs are over when this one is under way: some count from 0, and begin with it."""
@@ -136,7 +174,9 @@ class Progress:
             self._within = Sighting(0.0, self._within.total)
         self._epoch, self._epochs = max(0.0, behind), epochs
 
-    def _set_within(self, step: float, total: float) -> Optional[Sighting]:
+    def _set_within(self, step: float, total: Optional[float]) -> Optional[Sighting]:
+        if total is not None and self._alone:
+            self._within, self._before, self._alone = None, 0.0, ""  # here is something better
         last = self._within
         if last is not None and step < last.step:
             if step > last.step / 2:
