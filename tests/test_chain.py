@@ -13,6 +13,7 @@ from windlass.model import Plan
 from windlass.plan.chain import Chain, plan_chain
 from windlass.plan.refuse_request import Case, find_request_problems
 from windlass.plan.settings import resolve_settings
+from windlass.plan.sharing import OneTrial
 from windlass.plan.slurm import plan_slurm
 from windlass.search import count_trials
 from windlass.site.cluster import Cluster, Node, Partition
@@ -55,6 +56,18 @@ def test_how_many_units(whole_h: float, unit_h: float, limit_h: float | None, ex
     assert chain == (None if expected is None else Chain(expected[0], expected[1] * HOUR))
 
 
+def test_setup_and_notice_are_part_of_each_unit() -> None:
+    """72 h of work do not fit into 3 jobs of 24 h, each of which has to be set up and saves before its end."""
+    one = OneTrial(72 * HOUR, 72 * HOUR, notice_s=120.0)
+    assert plan_chain(72 * HOUR, 24 * HOUR, None, one.around_s) == Chain(4, 24 * HOUR)
+    slow = dataclasses.replace(one, setup_s=8.0 * HOUR)
+    assert plan_chain(72 * HOUR, 24 * HOUR, None, slow.around_s) == Chain(5, 24 * HOUR)
+    assert (one.around_s(60), slow.around_s(4 * HOUR)) == (30.0, 3 * HOUR)  # trials have a quarter of it at least
+    assert plan_chain(24 * HOUR - 60, 24 * HOUR, 24 * HOUR, one.around_s) == Chain(2, 24 * HOUR)  # they would be cut
+    assert plan_chain(24 * HOUR - 60, 24 * HOUR, 30 * HOUR, one.around_s) is None
+    assert slow.ask_s(1) - one.ask_s(1) == 8 * HOUR - 180
+
+
 def test_units_are_whole_minutes_within_the_limit() -> None:
     assert plan_chain(1000, 24 * HOUR, 150) == Chain(9, 120)
 
@@ -62,10 +75,10 @@ def test_units_are_whole_minutes_within_the_limit() -> None:
 def test_a_trial_longer_than_a_job(tmp_path: Path) -> None:
     made = plan(tmp_path, cluster(24), "slots: 1\nneeds: {time: 72h}\ncheckpoint: {}\n")
     assert made.terms is not None and made.request is not None
-    assert (made.agents, made.terms.units, made.request.time_s, made.request.throttle) == (2, 3, 24 * HOUR, 1)
+    assert (made.agents, made.terms.units, made.request.time_s, made.request.throttle) == (2, 4, 24 * HOUR, 1)
     text = render_plan_text(made)
-    assert "a chain of 3 units of 24 h" in text and "at a time" not in text.partition("estimate")[2]
-    assert render_cost_line(made).startswith("2 chains of 3 jobs of 24 h, one after another: ")
+    assert "a chain of 4 units of 24 h" in text and "at a time" not in text.partition("estimate")[2]
+    assert render_cost_line(made).startswith("2 chains of 4 jobs of 24 h, one after another: ")
     assert list(find_request_problems(Case(made, made.request, cluster(24)))) == []
 
 
@@ -80,12 +93,12 @@ def test_a_long_job_without_checkpoints_is_warned_about(tmp_path: Path) -> None:
     made = plan(tmp_path, cluster(168), "needs: {time: 72h}\n")
     assert made.terms is not None and made.terms.units == 1
     assert any("3 units of 1d" in warning for warning in made.warnings)
-    assert plan(tmp_path, cluster(168), "needs: {time: 72h}\ncheckpoint: {}\n").terms.units == 3  # type: ignore[union-attr]
+    assert plan(tmp_path, cluster(168), "needs: {time: 72h}\ncheckpoint: {}\n").terms.units == 4  # type: ignore[union-attr]
 
 
 def test_the_unit_may_be_said(tmp_path: Path) -> None:
     text = "needs: {time: 72h}\ncheckpoint: {}\ninterrupt: {unit: 12h}\n"
-    assert plan(tmp_path, cluster(24), text).terms.units == 6  # type: ignore[union-attr]
+    assert plan(tmp_path, cluster(24), text).terms.units == 7  # type: ignore[union-attr]
 
 
 def test_several_in_turn_lengthen_the_chain(tmp_path: Path) -> None:
@@ -102,7 +115,7 @@ def test_several_in_turn_lengthen_the_chain(tmp_path: Path) -> None:
 def test_no_more_jobs_than_one_may_have(tmp_path: Path) -> None:
     made = plan(tmp_path, cluster(24, max_submit=10), "slots: 1\nneeds: {time: 72h}\ncheckpoint: {}\n", trials=8)
     assert made.terms is not None
-    assert (made.agents, made.terms.units) == (3, 3)
+    assert (made.agents, made.terms.units) == (2, 5)  # of 13: 4 trials in turn
     assert any("run again for the rest" in warning for warning in made.warnings)
 
 
@@ -112,5 +125,5 @@ def test_the_script_has_the_units(project: Project) -> None:
     )
     project.write("study.yaml", text)
     shown = project.run("plan", "--site", "cedar", "-a", "def-prof").stdout
-    assert "#SBATCH --array=0-2%1\n" in shown and "#SBATCH --time=1-00:00:00\n" in shown
-    assert "#SBATCH --signal=B:USR1@120\n" in shown and "chain of 3 units" in shown
+    assert "#SBATCH --array=0-3%1\n" in shown and "#SBATCH --time=1-00:00:00\n" in shown
+    assert "#SBATCH --signal=B:USR1@120\n" in shown and "chain of 4 units" in shown

@@ -36,6 +36,7 @@ class Usage:
     k: int | None  # the company that most of them had: so many trials at a time on one device
     gpu_percent: float | None  # median
     overall: VariantUse
+    setup_s: float | None = None  # the longest that an agent took until its first trial could begin
 
     @property
     def is_evidence(self) -> bool:

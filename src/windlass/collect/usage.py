@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from windlass.claims import ranges as rs
@@ -21,6 +21,7 @@ from windlass.trialfile import TrialFile
 from windlass.usage import Usage, VariantUse
 
 _ENDED = (State.DONE, State.FAILED, State.INTERRUPTED)
+_LAST_AGENTS = 100  # whose setup counts: what the environment and the data were long ago says little
 _SHORTEST_S = 1.0  # of an attempt whose cores can be told from its processor time
 
 
@@ -35,11 +36,12 @@ def read_usage(paths: StudyPaths, variants: Sequence[str] = ()) -> Usage | None:
         current = read_register(paths).current
         question = json.dumps(["usage", list(variants), current])
         found = index.remembered(question, lambda: _to_json(fold_usage(_attempts(paths, index, current, variants))))
+        setups = [agent.setup_s for agent in index.agents() if agent.job and agent.setup_s is not None]
     except (FolderError, OSError):
         return None
     finally:
         index.close()
-    return None if found is None else _from_json(found)
+    return None if found is None else replace(_from_json(found), setup_s=max(setups[-_LAST_AGENTS:], default=None))
 
 
 def _attempts(

@@ -87,6 +87,7 @@ class AgentRecord:
     ended: bool = False
     reason: str = ""
     failed: int = 0  # of its trials, so that its job is FAILED
+    setup_s: Optional[float] = None  # until its first trial could begin: code, data, environment
     exit_code: Optional[int] = None  # None: it was killed, still runs, or an earlier version ran it
 
 
@@ -289,6 +290,11 @@ def _fold_bye(folded: Folded, state: WriterState, writer: str, t: float, event: 
     state.agent = _changed(agent, ended=True, reason=str(event.get("reason", "")), failed=int(event.get("failed") or 0))
 
 
+def _fold_ready(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
+    agent = state.agent if state.agent is not None else AgentRecord(id=writer)
+    state.agent = _changed(agent, setup_s=float(sum(event["in_s"].values())))
+
+
 def _fold_cleaned(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
     agent = state.agent if state.agent is not None else AgentRecord(id=writer)
     code = event.get("exit")
@@ -308,6 +314,7 @@ _HANDLERS = {
     "note": _fold_note,
     "agent": _fold_agent,
     "bye": _fold_bye,
+    "ready": _fold_ready,
     "cleaned": _fold_cleaned,
 }
 

@@ -36,7 +36,7 @@ def choose_agents(draft: Draft, width: int, one: OneTrial | None, capacity: Capa
     waves = max(1, math.ceil(trials / (width * count)))
     unit_s, longest_s = draft.value("unit_s"), one.expect_s(1) * one.safety
     if draft.checkpoints:
-        if plan_chain(one.expect_s(waves), unit_s, limit_s) is not None:
+        if plan_chain(one.expect_s(waves), unit_s, limit_s, one.around_s) is not None:
             return replace(_chain_agents(draft, width, count, one), because=because)
     elif longest_s > unit_s and (limit_s is None or longest_s <= limit_s):
         parts = math.ceil(longest_s / unit_s)
@@ -124,12 +124,13 @@ def _chain_agents(draft: Draft, width: int, count: int, one: OneTrial) -> Agents
     Without the safety: what a chain is short of, the next `run` adds.
     """
     limit_s, unit_s = draft.limit_s, draft.value("unit_s")
-    single = plan_chain(one.expect_s(1), unit_s, limit_s) or Chain(1, whole_minutes(min(one.ask_s(1), unit_s)))
+    single = plan_chain(one.expect_s(1), unit_s, limit_s, one.around_s)
+    single = single or Chain(1, whole_minutes(min(one.ask_s(1), unit_s)))
     count = min(count, draft.value("throttle") or draft.cluster.throttle)
     if draft.cluster.max_submit is not None:
         count = max(1, min(count, draft.cluster.max_submit // single.units))
     waves = max(1, math.ceil(draft.trial_count / (width * count)))
-    chain = plan_chain(one.expect_s(waves), unit_s, limit_s) or single
+    chain = plan_chain(one.expect_s(waves), unit_s, limit_s, one.around_s) or single
     most = max(1, draft.cluster.max_submit // count) if draft.cluster.max_submit is not None else chain.units
     if draft.cluster.max_submit is not None and most < chain.units:
         draft.warnings.append(
@@ -139,7 +140,8 @@ def _chain_agents(draft: Draft, width: int, count: int, one: OneTrial) -> Agents
         chain = replace(chain, units=most)
     draft.units = chain.units
     draft.because["time_s"] = (
-        f"{chain.units} units of {spell_duration(chain.unit_s)}: {spell_duration(one.high_s)} a trial, {waves} in turn"
+        f"{chain.units} units of {spell_duration(chain.unit_s)}, each with its setup and the notice before its end: "
+        f"{spell_duration(one.high_s)} a trial, {waves} in turn"
     )
     return Agents(count, waves, chain.unit_s, min(one.expect_s(waves), chain.units * chain.unit_s))
 

@@ -30,6 +30,7 @@ MEASURE_HINT = "`windlass measure` finds out how many share a GPU best"
 _UNFINISHED = 1.5  # on memory that was still growing when it was measured
 HOST_HEADROOM, _HOST_STEP_MB = 1.2, 100
 _MIX_UNIT_MB = 256  # GPU memory is rounded down to it: the memory of a mix may come out too high, never too low
+_LEAST_SETUP_S, _SETUP_SAFETY = 60.0, 1.5  # before an agent begins, a job takes some time that nobody records
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Evidence:
     time: TrialTime | None = None
     measured: Measurement | None = None
     measured_source: str = ""
+    setup_s: float | None = None  # that a job is given before its first trial begins; None: not known
     warnings: tuple[str, ...] = ()
 
     @property
@@ -117,6 +119,7 @@ def find_evidence(
         time=_find_time(settings, measured, enough, source, lengths),
         measured=without_whole_trials(measured) if measured is not None and lengths is not None else measured,
         measured_source=source,
+        setup_s=None if usage is None else _find_setup_s(usage),
         warnings=tuple(warnings),
     )
 
@@ -125,6 +128,11 @@ def render_source(measured: Measurement) -> str:
     when = time.localtime(measured.when)
     where = measured.device.name if measured.device is not None else measured.host
     return f"measured ({when.tm_mday} {time.strftime('%b %H:%M', when)}, {where})"
+
+
+def _find_setup_s(usage: Usage) -> float | None:
+    """From the longest setup that agents in jobs have recorded; other nodes may take somewhat longer."""
+    return None if usage.setup_s is None else max(_LEAST_SETUP_S, _SETUP_SAFETY * usage.setup_s)
 
 
 def _render_real(usage: Usage) -> str:

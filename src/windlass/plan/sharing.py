@@ -203,6 +203,7 @@ class OneTrial:
     because: str = ""
     once_s: float = 0.0  # what the first of them take longer to begin: imports that the others share
     notice_s: float = 0.0  # before the job's end, when trials are told to stop: they have to be done by then
+    setup_s: float | None = None  # of a job, before its first trial begins, as agents recorded it; None: not known
 
     def expect_s(self, waves: int) -> float:
         """So many in turn: the last of them may be a long one. None take no time."""
@@ -214,10 +215,18 @@ class OneTrial:
         """How long a job of this length executes trials, where its setup takes no time worth mentioning."""
         return job_s - min(self.notice_s, job_s / _MOST_NOTICE)
 
+    def around_s(self, job_s: float) -> float:
+        """How much of a job of this length passes before its first trial begins and after the notice.
+
+        Trials have a quarter of it at least: a guess must not take up short jobs.
+        """
+        setup_s = min(_SETUP_S, job_s / 4) if self.setup_s is None else self.setup_s
+        return min(setup_s + min(self.notice_s, job_s / _MOST_NOTICE), 0.75 * job_s)
+
     def ask_s(self, waves: int) -> float:
         """The time of a job for so many: what comes before the first trial and after the last is on top."""
         expect_s = self.expect_s(waves)
-        work_s = expect_s + _SETUP_S
+        work_s = expect_s + (_SETUP_S if self.setup_s is None else self.setup_s)
         least_s = min(work_s + self.notice_s, work_s * _MOST_NOTICE / (_MOST_NOTICE - 1))
         return round(max(expect_s * self.safety, least_s), 3)
 
@@ -229,7 +238,7 @@ def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, m
     notice_s = float(evidence.settings["lead_s"].value)
     if time.declared:
         because = f"{time.source}: {spell_duration(time.high_s)} a trial"
-        return OneTrial(time.middle_s, time.high_s, 1.0, because, notice_s=notice_s)
+        return OneTrial(time.middle_s, time.high_s, 1.0, because, notice_s=notice_s, setup_s=evidence.setup_s)
     measured, middle_s = evidence.measured, time.middle_s
     uneven, once_s = time.high_s / max(_INSTANT_S, middle_s), 0.0
     alone = _alone(measured) if measured is not None and time.source == evidence.measured_source else None
@@ -244,7 +253,7 @@ def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, m
     one = spell_duration(middle_s) if middle_s >= 100 else f"{middle_s:.3g} s"
     because = f"{time.source}: {one} a trial{beside}, {safety:g} for safety"
     middle_s = max(_INSTANT_S, middle_s * slower)
-    return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, notice_s)
+    return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, notice_s, evidence.setup_s)
 
 
 def _unevenness(probes: Sequence[Probe], alone: Round) -> float:
