@@ -139,12 +139,21 @@ def test_set_ups_that_are_in_order(paths: StudyPaths, monkeypatch: pytest.Monkey
     trust.check_trust(paths)
 
 
-def test_inherited_rights_do_not_let_others_write() -> None:
-    """user::rwx, user:1000:rwx, group::rwx, mask::rwx, other::rwx"""
+def test_inherited_rights_do_not_let_others_write(tmp_path: Path) -> None:
+    """user::rwx, user:1000:rwx, group::rwx, mask::rwx, other::rwx, for all that is made in a folder."""
     entries = [(0x01, 7, 2**32 - 1), (0x02, 7, 1000), (0x04, 7, 2**32 - 1), (0x10, 7, 2**32 - 1), (0x20, 7, 2**32 - 1)]
     rights = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
     closed = trust.without_write(rights)
     assert [entry[1] for entry in struct.iter_unpack("<HHI", closed[4:])] == [7, 7, 5, 5, 5]
+    try:
+        os.setxattr(tmp_path, "system.posix_acl_default", rights)
+    except OSError:
+        return  # this file system has no such lists
+    paths = StudyPaths(str(tmp_path / "root" / "study"))
+    trust.make_folders(paths, share=False)
+    Path(paths.plan).write_text("")
+    Path(paths.claims, "00000001").write_text("")
+    assert open_to_others(tmp_path / "root") == []
 
 
 def test_only_the_agent_that_was_submitted_is_started(tmp_path: Path) -> None:

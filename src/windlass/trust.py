@@ -70,8 +70,9 @@ def make_folders(paths: StudyPaths, share: bool) -> None:
     and FolderError where others could have written what would be obeyed.
     """
     close_umask(share)
+    _make_folder(os.path.dirname(paths.folder), share)
     for folder in paths.folders():
-        os.makedirs(folder, exist_ok=True)
+        _make_folder(folder, share)
         _close_default_acl(folder)
         _close_private_group(folder)
     if os.stat(paths.folder).st_uid == os.geteuid() and share != is_shared(paths.folder):
@@ -79,6 +80,16 @@ def make_folders(paths: StudyPaths, share: bool) -> None:
     if not share:
         _close_checkpoints(paths.checkpoints)
     check_trust(paths)
+
+
+def _make_folder(folder: str, share: bool) -> None:
+    """Make a folder that is not there. Its mode is set, because the umask does not count where rights are inherited."""
+    if os.path.isdir(folder):
+        return
+    os.makedirs(folder, exist_ok=True)
+    if not share:
+        _close_default_acl(folder)
+        os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) & ~_OTHERS)
 
 
 def close_like(folder: str, source: str) -> None:

@@ -179,7 +179,7 @@ SETTINGS: tuple[Known, ...] = (
     Known("output_limit", "output_limit_bytes", _bytes, 2 * GIGABYTE, "output kept of one trial and stream"),
     Known("small_files", "small_files", _small_files, 1000, "files of a folder that trials read from a shared disk"),
     Known("folder", "folder", _text, None, "where studies' folders are made"),
-    Known("share", "share", _choice("group", "nobody"), "nobody", "who else may work in the study's folder"),
+    Known("share", "share", _choice("group", "nobody"), None, "who else may work in the study's folder"),
     Known("code", "code", _text, None, "frozen: a copy as at submission; live: the project itself"),
     Known("keep", "keep", _text, "all", "whose outputs are kept"),
     Known("lead", "lead_s", _duration, 120.0, "trials are told so long before a job's time is up"),
