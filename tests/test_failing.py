@@ -23,7 +23,7 @@ from windlass.agent.output import OutputLog
 from windlass.agent.pipes import Pipes
 from windlass.claims.first import find_stop, forget_first, report_failures, report_going
 from windlass.collect.output import OutputReader
-from windlass.journal.reason import LONGEST, find_reason, from_traceback, reason_key
+from windlass.journal.reason import LONGEST, describe_failure, find_reason, from_traceback, reason_key
 from windlass.states import Cause
 
 PLAIN = b"""step 1
@@ -64,27 +64,36 @@ USAGE = b"usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized argument
 
 
 @pytest.mark.parametrize(
-    "texts,reason",
+    "errors,printed,reason",
     [
-        ([PLAIN], "RuntimeError: loss exploded"),
-        ([PLAIN + b"wandb: synced\n"], "RuntimeError: loss exploded"),
-        ([b"UserWarning: old\n", PLAIN], "RuntimeError: loss exploded"),
-        ([CHAINED], "my.module.Diverged: at step 12"),
-        ([CHILD], "RuntimeError: loss exploded"),
-        ([RICH], "ValueError: bad"),
-        ([GROUP], "ValueError: one of them"),
-        ([b'line 9, in g\n    x()\ntorch.cuda.OutOfMemoryError: CUDA out of memory.\n'], "torch.cuda.OutOfMemoryError: CUDA out of memory."),
-        ([USAGE], "train.py: error: unrecognized arguments: --foo"),
-        ([b"bash: line 1: nope: command not found\nbye\n"], "bash: line 1: nope: command not found"),
-        ([b"", b"epoch 1\rep 2\rgave up\n\n"], "gave up"),
-        ([b"\x1b[31mred\x07 \xff\n"], "red  �"),
-        ([b"x" * 1000], "x" * (LONGEST - 1) + "…"),
-        ([b"", b" \n"], ""),
-        ([], ""),
+        (PLAIN, b"", "RuntimeError: loss exploded"),
+        (PLAIN + b"wandb: synced\n", b"", "RuntimeError: loss exploded"),
+        (b"UserWarning: old\n", PLAIN, "RuntimeError: loss exploded"),
+        (CHAINED, b"", "my.module.Diverged: at step 12"),
+        (CHILD, b"", "RuntimeError: loss exploded"),
+        (RICH, b"", "ValueError: bad"),
+        (GROUP, b"", "ValueError: one of them"),
+        (b'line 9, in g\n    x()\ntorch.cuda.OutOfMemoryError: CUDA out of memory.\n', b"", "torch.cuda.OutOfMemoryError: CUDA out of memory."),
+        (USAGE, b"", "train.py: error: unrecognized arguments: --foo"),
+        (b"bash: line 1: nope: command not found\nbye\n", b"", "bash: line 1: nope: command not found"),
+        (b"cannot go on\n", b"epoch 1\n", "cannot go on"),
+        (b"", b"epoch 1\rep 2\rloss=0.5\n\n", "last line: loss=0.5"),
+        (b"\x1b[31mred\x07 \xff\n", b"", "red  \N{REPLACEMENT CHARACTER}"),
+        (b"x" * 1000, b"", "x" * (LONGEST - 1) + "…"),
+        (b"", b" \n", ""),
     ],
 )  # fmt: skip
-def test_the_reason_is_found_in_what_was_printed_last(texts: list[bytes], reason: str) -> None:
-    assert find_reason(texts) == reason
+def test_the_reason_is_found_in_what_was_printed_last(errors: bytes, printed: bytes, reason: str) -> None:
+    assert find_reason(errors, printed) == reason
+
+
+def test_a_failure_is_described_in_one_line() -> None:
+    assert describe_failure("failed", 1, None, "ValueError: x") == "ValueError: x"
+    assert describe_failure("failed", 4, None, "last line: loss=0.5") == "exit code 4, last line: loss=0.5"
+    assert describe_failure("failed", 4, None, "") == "exit code 4, without a message"
+    assert describe_failure("killed", 0, 11, "Segmentation fault") == "killed by signal 11, Segmentation fault"
+    assert describe_failure("gpu out of memory", 1, None, "CUDA out of memory. Tried") == "gpu out of memory"
+    assert describe_failure("diverged", 1, None, "", "loss became nan") == "diverged: loss became nan"
 
 
 def test_reasons_are_alike_where_only_numbers_and_names_of_files_differ() -> None:
@@ -279,7 +288,7 @@ def test_a_study_that_only_fails_stops_and_goes_on_when_it_is_mended(project: Pr
     assert shown[0].startswith(ended[-2]) and shown[0].endswith(ended[-1].strip())
     assert "  3 × RuntimeError: loss exploded at 0x1 (numbers differ)" in shown
     printed = project.run("logs", "--failed").stdout
-    assert printed.startswith("== 3 trials failed: failed (exit code 1): 0 1 2 (alike; of trial 0)\nloss is growing\n")
+    assert printed.startswith("== 3 trials failed (exit code 1): 0 1 2 (alike; this is of trial 0)\nloss is growing\n")
     assert printed.count("Traceback") == 1 and printed.endswith("RuntimeError: loss exploded at 0x1\n")
     problem = project.json("status", "--json")["problem"]
     assert "loss exploded" in problem["reason"] and "windlass run" in problem["remedy"]

@@ -20,11 +20,11 @@ def refusal(folder: Path, name: str, text: str) -> str:
 @pytest.mark.parametrize(
     "name,text,words",
     [
-        ("train.py", "import os\nprint(1)\n", ["train.py is a program", "windlass run -- python train.py", "windlass init train.py"]),
+        ("train.py", "import os\nprint(1)\n", ["train.py: this is a program", "windlass run -- python train.py", "windlass init train.py"]),
         ("train.py", "", ["is a program"]),
         ("train.py", "{lr: 1}\n", ["is a program"]),
         ("fit.R", "library(x)\n", ["windlass run -- Rscript fit.R"]),
-        ("train", "#!/usr/bin/env python3\nimport os\n", ["train is a program", "windlass run -- train"]),
+        ("train", "#!/usr/bin/env python3\nimport os\n", ["train: this is a program", "windlass run -- train"]),
         ("settings.csv", "lr\n0.1\n", ["end in .csv", "ends in .txt"]),
         ("config.toml", "lr = 1\n", ["end in .toml"]),
         ("job.sh", "#!/bin/bash\n#SBATCH -t 10\npython x.py\n", ["job.sh:2", "batch script", "windlass lint job.sh"]),

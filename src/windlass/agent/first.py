@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional, Set
 
 from windlass.agent.child import Attempt
 from windlass.claims.first import is_going, report_failures, report_going
-from windlass.journal.reason import reason_key, shorten
+from windlass.journal.reason import describe_failure, reason_key, shorten
 from windlass.states import STATE_OF, Cause, State
 
 Learned = Dict[str, Any]
@@ -70,17 +70,11 @@ class FirstTrials:
         self._open.discard(attempt.trial.number)
         self._failed.add(attempt.trial.number)
         if not self._open:
-            reason, count = shorten(attempt.why) or describe_end(cause, code, number), len(self._failed)
+            reason = describe_failure(cause.value, code, number, shorten(attempt.why))
+            count = len(self._failed)
             self._news = self._learn(lambda learned: report_failures(learned, self._agent, count, key, reason))
             self._over = is_going(self._news)
 
     def _go_on(self) -> None:
         self._over = True
         self._news = self._learn(report_going)
-
-
-def describe_end(cause: Cause, code: int, number: int) -> str:
-    """How a trial ended that printed nothing."""
-    if cause is not Cause.FAILED and cause is not Cause.KILLED:
-        return str(cause.value)
-    return f"killed by signal {number}, without a message" if number else f"exit code {code}, without a message"

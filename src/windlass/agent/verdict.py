@@ -11,6 +11,7 @@ from windlass.agent.config import AgentConfig
 from windlass.agent.diagnose import OomWatch, explain_refusal, refine_cause
 from windlass.agent.metrics import MetricBook
 from windlass.events import finite_number
+from windlass.journal.pieces import STDERR, STDOUT
 from windlass.journal.reason import find_reason
 from windlass.states import STATE_OF, Cause, State
 
@@ -82,8 +83,9 @@ class Turns:
             return Cause.DONE if through else Cause.JOB_TIME
         if cause is Cause.DONE or (code and code == self._config.again_code):
             return Cause.AGAIN
-        tails = [stream.tail() for _, stream in sorted(attempt.streams.items(), reverse=True)]  # stderr first
-        attempt.why = attempt.why or find_reason(tails)
+        by_kind = {kind: stream.tail() for kind, stream in attempt.streams.items()}
+        tails = list(by_kind.values())
+        attempt.why = attempt.why or find_reason(by_kind.get(STDERR, b""), by_kind.get(STDOUT, b""))
         attempt.note = attempt.note or explain_refusal(tails, self._config.data)
         return refine_cause(cause, number, tails, code, lambda: self.kills.has_killed(attempt.attempt, attempt.started))
 

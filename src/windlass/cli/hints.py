@@ -14,6 +14,7 @@ _COMMAND = re.compile(r"`(windlass (\w+)[^`\n]*)`")
 _AS_OPTION = ("cancel", "explain", "logs", "outputs", "retry", "ticket")
 _AS_ARGUMENT = ("diff", "history", "results", "status", "watch")
 _WITH_FILE = ("check", "plan", "run")
+_SAME_WORDS = "…"
 
 
 def name_study(text: str, paths: StudyPaths) -> str:
@@ -29,7 +30,7 @@ def name_study(text: str, paths: StudyPaths) -> str:
         elif verb in _AS_ARGUMENT and study and not line.endswith("history --all"):
             line += f" {shlex.quote(study)}"
         elif verb in _WITH_FILE and file:
-            line += f" {shlex.quote(file)}"
+            line += f" {file if file == _SAME_WORDS else shlex.quote(file)}"
         return f"`{line}`"
 
     return _COMMAND.sub(complete, text)
@@ -47,12 +48,18 @@ def _shortest_name(paths: StudyPaths) -> str:
 
 
 def _study_file(paths: StudyPaths) -> str:
-    """The file that the study was made from; "" where none is known, or a command without a file means it too."""
+    """The file that the study was made from; "" where none is known, or a command without a file means it too.
+
+    A study that was given on the command line has no file: the same words stand there again.
+    """
     try:
         with open(paths.plan, encoding="utf-8") as file:
-            source = str(json.load(file).get("source") or "")
+            plan = json.load(file)
+        source = str(plan.get("source") or "")
     except (OSError, ValueError, AttributeError):
         return ""
+    if not source:
+        return _SAME_WORDS
     usual = find_study_file(os.getcwd())
     if not os.path.isfile(source) or (usual is not None and os.path.realpath(usual) == os.path.realpath(source)):
         return ""

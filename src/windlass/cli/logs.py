@@ -217,7 +217,7 @@ def _head(alike: _Alike) -> str:
         return f"== {number} {identifier} {alike.verdict}"
     numbers = " ".join(str(number) for number, _ in alike.trials[:_MOST_NUMBERS])
     more = " …" if len(alike.trials) > _MOST_NUMBERS else ""
-    of_which = "all printed" if alike.is_same else f"alike; of trial {number}"
+    of_which = "all printed this" if alike.is_same else f"alike; this is of trial {number}"
     return f"== {len(alike.trials)} trials {alike.verdict}: {numbers}{more} ({of_which})"
 
 

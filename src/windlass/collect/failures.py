@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from windlass.claims.ranges import Ranges, contains
 from windlass.collect.index import StudyIndex
 from windlass.collect.reconcile import FailureGroup
-from windlass.journal.reason import reason_key
+from windlass.journal.reason import describe_failure, reason_key
 from windlass.paths import StudyPaths
 from windlass.states import Cause, State
 from windlass.trialfile import TrialFile
@@ -17,8 +17,6 @@ from windlass.trialfile import TrialFile
 _MOST_READ = 2000  # trials of a group whose settings are compared; of a larger group nothing is claimed
 _OTHERS_READ = 200
 _NAMED = 10
-# Causes that say all there is to say; the program's own last words would only say it again.
-_PLAIN = {cause.value for cause in Cause} - {Cause.FAILED.value, Cause.KILLED.value, Cause.DIVERGED.value}
 
 
 class Failed(NamedTuple):
@@ -36,15 +34,8 @@ class Failed(NamedTuple):
     def reason(self) -> str:
         """Why it failed, in one line, as far as anybody knows."""
         cause = self.cause or Cause.FAILED.value
-        stage = f" (in stage {self.stage})" if self.stage else ""
-        if cause in _PLAIN:
-            return cause + stage
-        if cause == Cause.DIVERGED.value:
-            return (f"{cause}: {self.note}" if self.note else cause) + stage
-        if self.signal:
-            killed = f"killed by signal {self.signal}"
-            return (f"{killed}: {self.why}" if self.why else killed) + stage
-        return (str(self.why) if self.why else f"exit code {self.exit_code}, without a message") + stage
+        text = describe_failure(cause, self.exit_code, self.signal, str(self.why or ""), str(self.note or ""))
+        return f"{text} (in stage {self.stage})" if self.stage else text
 
 
 def read_failures(paths: StudyPaths, index: StudyIndex, current: Ranges) -> tuple[FailureGroup, ...]:

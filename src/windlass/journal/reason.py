@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence
+from typing import List, Optional
+
+from windlass.states import Cause
 
 LONGEST = 300  # characters of a reason
+LAST_LINE = "last line: "
 _HEAD = "Traceback (most recent call last)"
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 # As Python prints an exception behind its traceback: "ValueError", "torch.cuda.OutOfMemoryError: CUDA out of memory".
@@ -26,20 +29,37 @@ _PACKAGES = {
 }  # fmt: skip
 
 
-def find_reason(texts: Sequence[bytes]) -> str:
-    """The line that says why a program failed; "" where it printed nothing.
+def find_reason(errors: bytes, printed: bytes) -> str:
+    """The line that says why a program failed, from the ends of standard error and output; "" without any line.
 
-    `texts` are the ends of its streams, the more telling one (standard error) first. That line is the exception of the
-    last traceback, else the last line that looks like an exception, else the last one that speaks of an error, else
-    the last one.
+    That line is the exception of the last traceback, else the last line that looks like an exception, else the last
+    one that speaks of an error, else the last one of standard error. The last line of standard output may be about
+    anything, and is marked as what it is.
     """
-    streams = [_lines(text) for text in texts]
-    for find in (_after_traceback, _exception, _error, _last):
+    streams = [_lines(errors), _lines(printed)]
+    for find in (_after_traceback, _exception, _error):
         for lines in streams:
             found = find(lines)
             if found:
                 return shorten(found)
-    return ""
+    if streams[0]:
+        return shorten(streams[0][-1])
+    return shorten(LAST_LINE + streams[1][-1].strip()) if streams[1] else ""
+
+
+def describe_failure(cause: str, code: Optional[int], number: Optional[int], why: str, note: str = "") -> str:
+    """Why a trial failed, in one line: in its own words where they say more than its cause.
+
+    `code` and `number` are its exit code and the signal that ended it, `note` is what the agent found out.
+    """
+    if cause == Cause.DIVERGED.value:
+        return f"{cause}: {note}" if note else cause
+    if cause not in (Cause.FAILED.value, Cause.KILLED.value):
+        return cause
+    how = f"killed by signal {number}" if number else f"exit code {code}"
+    if why and not number and not why.startswith(LAST_LINE):
+        return why
+    return f"{how}, {why}" if why else f"{how}, without a message"
 
 
 def reason_key(text: str) -> str:
@@ -92,7 +112,3 @@ def _exception(lines: List[str]) -> Optional[str]:
 
 def _error(lines: List[str]) -> Optional[str]:
     return next((line for line in reversed(lines) if _SPEAKS_OF_ERROR.search(line)), None)
-
-
-def _last(lines: List[str]) -> Optional[str]:
-    return lines[-1] if lines else None

@@ -39,7 +39,7 @@ def find_program(path: str, text: str) -> Problem | None:
         own = path if os.sep in path else os.path.join(".", path)
         words = f"{interpreter} {shlex.quote(path)}" if interpreter else shlex.quote(own)
         return Problem(
-            f"{name} is a program; a file of commands has one command a line, and each line would be executed",
+            "this is a program; a file of commands has one command a line, and each line would be executed",
             f"windlass run -- {words} …, or let `windlass init {shlex.quote(path)}` write a study for it",
             path,
         )

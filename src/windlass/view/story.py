@@ -36,7 +36,9 @@ def _how(cause: str | None, code: int | None, number: int | None, stage: str | N
 def render_verdict(record: TrialRecord) -> str:
     """One line: state, cause, exit code or signal."""
     how = _how(record.cause, record.exit_code, record.signal, record.stage)
-    return f"{record.state.value}: {how}" if record.cause else record.state.value
+    if not record.cause:
+        return record.state.value
+    return how if record.cause == record.state.value else f"{record.state.value}: {how}"
 
 
 def render_failed(failed: Sequence[tuple[Mapping[str, Any], TrialRecord]]) -> list[str]:
@@ -45,7 +47,7 @@ def render_failed(failed: Sequence[tuple[Mapping[str, Any], TrialRecord]]) -> li
     for trial, record in failed:
         settings = " ".join(f"{name}={value}" for name, value in mask_row(trial["settings"]).items())
         how = _how(record.cause, record.exit_code, record.signal, record.stage)
-        lines.append(f"trial {record.number} ({settings}): {record.note or how}")
+        lines.append(f"trial {record.number} ({settings}): {record.note or record.why or how}")
     return lines
 
 
@@ -65,6 +67,8 @@ def render_failure(
     job = f"job {place['ran.job']} on {place['ran.node']}" if place.get("ran.job") else f"on {place.get('ran.node')}"
     lines = [f"trial {record.number}  {trial['id']}  {settings}", f"  {how}"]
     lines += [f"  {record.note}"] if record.note else []
+    if record.why and not record.why.endswith(last_line):
+        lines.append(f"  {record.why}")
     lines += [f"  last line: {last_line}"] if last_line else []
     lines.append(f"  {job}" + (f", code: {render_code(code)}" if code else ""))
     lines.append(f"  output: `windlass logs {record.number}`, in {place.get('ran.output')}")
