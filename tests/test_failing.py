@@ -353,6 +353,8 @@ def test_nothing_that_a_program_logs_is_an_error_inside_it(project: Project) -> 
     notes = project.json("status", "--json")["notes"]
     assert len([note for note in notes if "left out loss: it is None, not a number or text" in note]) == 1
     assert any("huge: it is an integer that is too large" in note for note in notes)
+    by_text = project.json("results", "--by", "n", "--metric", "phase", "--json")
+    assert [row["mean"] for row in by_text] == [None, None], "text has no mean"
     table = project.run("results").stdout
     assert "phase" in table and "eval" in table
     assert "left out loss" in project.run("explain", "0").stdout

@@ -117,10 +117,10 @@ class _Group:
     failed: int = 0
     nan: int = 0
 
-    def add(self, state: str, value: float | None) -> None:
+    def add(self, state: str, value: Any) -> None:
         if state in _NOT_WELL:
             self.failed += 1
-        if value is None or state == State.RUNNING.value:
+        if not isinstance(value, (int, float)) or state == State.RUNNING.value:  # none, or text
             return
         if not math.isfinite(value):
             self.nan += 1
