@@ -186,7 +186,9 @@ def test_results_forms(project: Project) -> None:
     assert len(csv) == 9 and csv[0].startswith(
         "id,number,lr,seed,state,cause,attempts,duration_s,exit_code,loss,loss.min,loss.max"
     )
-    project.run("results", "--format", "parquet", "-o", "r.parquet")
+    project.run("results", "-o", "r.parquet")
+    project.run("results", "-o", "r.csv")
+    assert (project.folder / "r.csv").read_text().splitlines() == csv
     import polars
 
     assert polars.read_parquet(project.folder / "r.parquet")["loss"].max() == 8.0

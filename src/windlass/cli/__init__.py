@@ -12,7 +12,8 @@ import click
 from windlass import __version__
 from windlass.cli.terminal import safe_streams
 from windlass.damage import forget_reports
-from windlass.errors import InputError, WindlassError
+from windlass.errors import InputError, WindlassError, input_error
+from windlass.paths import TASK_ENDINGS, YAML_ENDINGS
 
 # Verb → what it does. The module of the same name is imported only when the verb is used.
 VERBS = {
@@ -60,9 +61,96 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"windlass.cli.{cmd_name.replace('-', '_')}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but a verb that is not there is answered with the one that was probably meant."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            raise input_error(f"there is no verb {name!r}", _meant(name))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+
+
+# What other tools call it.
+_SYNONYMS = {
+    "ls": ("status", "history"),
+    "list": ("status", "history"),
+    "show": ("status", "results"),
+    "ps": ("status", "watch"),
+    "queue": ("status",),
+    "squeue": ("status",),
+    "top": ("watch",),
+    "start": ("run",),
+    "submit": ("run",),
+    "sbatch": ("run",),
+    "launch": ("run",),
+    "exec": ("run",),
+    "sweep": ("run",),
+    "resume": ("run", "retry"),
+    "continue": ("run",),
+    "restart": ("retry",),
+    "rerun": ("retry",),
+    "stop": ("cancel",),
+    "kill": ("cancel",),
+    "abort": ("cancel",),
+    "scancel": ("cancel",),
+    "rm": ("clean", "cancel"),
+    "remove": ("clean",),
+    "delete": ("clean",),
+    "prune": ("clean",),
+    "log": ("logs",),
+    "cat": ("logs",),
+    "tail": ("logs",),
+    "output": ("logs", "outputs"),
+    "download": ("outputs",),
+    "export": ("results",),
+    "report": ("results",),
+    "table": ("results",),
+    "best": ("results",),
+    "new": ("init",),
+    "create": ("init",),
+    "example": ("init",),
+    "examples": ("init",),
+    "dry-run": ("plan",),
+    "preview": ("plan",),
+    "estimate": ("plan", "measure"),
+    "validate": ("check", "plan"),
+    "test": ("check",),
+    "profile": ("measure",),
+    "benchmark": ("measure",),
+    "info": ("status", "site"),
+    "why": ("explain",),
+    "describe": ("explain",),
+    "salloc": ("shell",),
+    "srun": ("shell", "run"),
+    "sacct": ("history", "efficiency"),
+    "seff": ("efficiency",),
+    "sinfo": ("site",),
+    "nvidia-smi": ("gpus",),
+    "quota": ("usage",),
+    "help": ("--help",),
+}
+
+
+def _meant(name: str) -> str:
+    """What was probably meant by a verb that is not there; all verbs where nothing is near."""
+    if name.endswith((*YAML_ENDINGS, *TASK_ENDINGS)):
+        return f"windlass plan {name} shows what it would do, windlass run {name} does it"
+    if os.path.isfile(name):
+        return f"windlass init {name} drafts a study for a script"
+    meant = _SYNONYMS.get(name.lower())
+    if meant is None:
+        import difflib  # only to tell what went wrong
+
+        near = difflib.get_close_matches(name.lower(), [*VERBS, *_SYNONYMS], 1, 0.6)
+        meant = () if not near else _SYNONYMS.get(near[0], (near[0],))
+    if meant:
+        return "did you mean " + " or ".join(f"windlass {verb}" for verb in meant) + "?"
+    return f"the verbs are {', '.join(VERBS)}; windlass --help says what they do"
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -30,6 +31,8 @@ from windlass.view.results import FORMATS, render_card, write_results
 from windlass.view.story import render_failure
 from windlass.view.table import terminal_width, wants_color
 
+_KINDS = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+_OTHER_KINDS = (".tsv", ".jsonl", ".ndjson", ".xlsx", ".xls", ".feather", ".yaml", ".yml", ".html", ".npz", ".pkl")
 _LAST_LINES_SHOWN = 100  # of trials that failed: beyond that a list is read by a program
 
 
@@ -54,9 +57,16 @@ _LAST_LINES_SHOWN = 100  # of trials that failed: beyond that a list is read by 
 @click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only trials with this value; may be repeated.")
 @click.option("--failed", is_flag=True, help="What failed: parameters, cause, job, node, and where its output is.")
 @click.option("--usage", is_flag=True, help="Also what each trial used: memory, GPU memory, cores.")
-@click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="Default: by the ending of the file of -o, else a table."
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("-o", "--output", metavar="FILE", help="Write to a file instead.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to a file instead, in the format of its ending: x.csv, x.json.",
+)
 @click.option("--all", "everything", is_flag=True, help="Also trials that the study no longer has.")
 @folder_option
 def command(
@@ -70,7 +80,7 @@ def command(
     where: tuple[str, ...],
     failed: bool,
     usage: bool,
-    kind: str,
+    kind: str | None,
     as_json: bool,
     output: str | None,
     everything: bool,
@@ -89,7 +99,7 @@ def command(
     if states is not None or where:
         wanted = None if states is None else parse_states(states)
         included = choose_trials(paths, index, included, wanted, parse_where(where))
-    kind = "json" if as_json else kind
+    kind = "json" if as_json else kind or _kind_of_file(output)
     metric = _metric(metric_name, facts)
     if best:
         rows: Iterable[Row] = best_rows(
@@ -109,6 +119,16 @@ def command(
     else:
         _write(rows, kind, output)
     index.close()
+
+
+def _kind_of_file(output: str | None) -> str:
+    """The format that a file's ending names. Raises InputError for an ending that stands for another kind of file."""
+    ending = os.path.splitext(output or "")[1].lower()
+    if ending in _KINDS:
+        return _KINDS[ending]
+    if ending in _OTHER_KINDS:
+        raise input_error(f"{output}: there is no format for {ending}", f"end it in {', '.join(_KINDS)}")
+    return "table"
 
 
 def _failures(paths: StudyPaths, index: StudyIndex, included: Ranges) -> Iterator[str]:

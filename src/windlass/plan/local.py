@@ -15,6 +15,7 @@ from windlass.model import PackTerms, Plan, Setting, Study
 from windlass.paths import STUDIES
 from windlass.plan.evidence import MEASURE_HINT, Budgets, Evidence, find_budgets, find_evidence, settle
 from windlass.plan.refuse_study import find_gpu_warnings
+from windlass.plan.shared_places import find_place_warnings
 from windlass.plan.sharing import (
     Device,
     Slots,
@@ -65,7 +66,7 @@ def plan_local(
         estimate_s=one.expect_s(waves) if one is not None else None,
         warnings=(*evidence.warnings, *warn_of_gpu(evidence, bool(host.gpus)), *host.warnings),
     )
-    return replace(plan, warnings=(*plan.warnings, *find_gpu_warnings(plan)))
+    return replace(plan, warnings=(*plan.warnings, *find_gpu_warnings(plan), *find_place_warnings(plan)))
 
 
 @dataclass(frozen=True)

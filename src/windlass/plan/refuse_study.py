@@ -9,6 +9,7 @@ from windlass.errors import Problem
 from windlass.model import Plan
 from windlass.plan.place import make_problem
 from windlass.plan.shared_outputs import find_output_problems, find_output_warnings
+from windlass.plan.shared_places import find_place_warnings
 from windlass.search import iterate_trials
 from windlass.secrets import find_secrets
 from windlass.site.cluster import Cluster
@@ -60,6 +61,7 @@ def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
         ):
             yield f"{folder.path} is usually a folder of this host alone; if nodes cannot see it, every job fails"
     yield from find_output_warnings(plan)
+    yield from find_place_warnings(plan)
     if request is None:
         return
     yield from find_gpu_warnings(plan)

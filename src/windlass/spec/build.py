@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.errors import InputError, Problem
 from windlass.ids import slug
-from windlass.model import Needs, Study, Warm
+from windlass.model import Needs, Parameter, Study, Warm
 from windlass.spec.commands import build_stages
 from windlass.spec.config_file import ConfigReader
 from windlass.spec.document import Document, Path, Problems, parse_document
@@ -24,6 +26,7 @@ from windlass.spec.settings_file import find_settings_file, locate_settings, rea
 from windlass.spec.space import build_space, names_of
 from windlass.spec.structure import check_keys
 from windlass.spec.usage import check_usage
+from windlass.spec.words import looks_like_list
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     zipped = frozenset(name for group in keys.zip or () for name in group)
     placed = parse_parameters(given, ("parameters",), problems, zipped)
     placed = _override_parameters(placed, keys, overrides, problems, zipped)
+    warnings += _warn_of_lists(given)
     stages = build_stages(keys, problems, warnings)
     workdir = _workdir(keys, place, problems)
     config = ConfigReader(keys.config, workdir, problems)
@@ -178,17 +182,32 @@ def _parse_param(text: str, problems: Problems, zipped: frozenset[str]) -> list[
     if not equals or not name:
         problems.found.append(Problem(f"{text!r} is no parameter", "--param 'lr=[0.1, 0.01]'", "--param"))
         return []
+    path: Path = ("--param", name)
+    problems.document.overridden[path] = label
     try:
         document, found = parse_document(value, label)
     except InputError as error:
         problems.found += [Problem(p.message, p.hint or f"--param '{name}=[0.1, 0.01]'", label) for p in error.problems]
-        return []
+        return [Placed(Parameter(name), path)]
     problems.found += [Problem(problem.message, problem.hint, label) for problem in found]
-    path: Path = ("--param", name)
-    problems.document.overridden[path] = label
+    if isinstance(document.value, str) and looks_like_list(value):
+        listed = f"--param {shlex.quote(f'{name}=[{value.strip()}]')}"
+        single = f"--param {shlex.quote(f'{name}=[{json.dumps(value.strip(), ensure_ascii=False)}]')}"
+        message = f"{value.strip()!r} is one text with a comma in it, or several values without brackets"
+        problems.found.append(Problem(message, f"for several values {listed}; for the one text {single}", label))
+        return [Placed(Parameter(name), path)]
     given = document.value if document.value is not None else [document.value if value.strip() else ""]
     parsed = parse_parameters({name: given}, ("--param",), problems, zipped)
     return [Placed(item.parameter, path) for item in parsed]
+
+
+def _warn_of_lists(parameters: Mapping[str, Any]) -> list[str]:
+    """Numbers with commas between them are one text in YAML, which is seldom meant."""
+    found = []
+    for name, value in parameters.items():
+        if isinstance(value, str) and looks_like_list(value, only_numbers=True):
+            found.append(f"{name} is the one text {value!r}; for several values write {name}: [{value}]")
+    return found
 
 
 def _other_texts(keys: StudyKeys) -> dict[Path, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from windlass.spec.option_names import (
     is_of_framework,
     is_output_place,
     is_seed,
+    own_place,
     usual_value,
 )
 
@@ -109,12 +109,8 @@ def _is_place(option: HelpOption) -> bool:
 
 
 def _own_place(option: HelpOption) -> str:
-    """The place that the help names, with a part of each trial's own: a folder below it, or a part of a file's name."""
-    base = _literal(option.default or "outputs").rstrip("/")
-    stem, ending = os.path.splitext(base)
-    if ending and stem.strip("./"):
-        return f"{stem}-{{trial_id}}{ending}"
-    return "{trial_id}" if base in (".", "") else f"{base}/{{trial_id}}"
+    """The place that the help names, with a part of each trial's own."""
+    return own_place(_literal(option.default or "outputs"))
 
 
 def _to_fill(option: HelpOption) -> str:

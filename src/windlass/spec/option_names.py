@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Literal
@@ -103,3 +104,12 @@ _WRITTEN = frozenset(
 )
 _SAVED = frozenset({"run", "runs", "exp", "experiment", "work", "checkpoint", "checkpoints", "ckpt"})
 _READ = frozenset({"load", "resume", "from", "pretrained", "init", "data", "dataset", "input", "restore", "cache"})
+
+
+def own_place(base: str) -> str:
+    """A place for each trial: a folder below `base`, or, where that is a file, one with the trial's id in its name."""
+    base = base.rstrip("/")
+    stem, ending = os.path.splitext(base)
+    if ending and stem.strip("./"):
+        return f"{stem}-{{trial_id}}{ending}"
+    return "{trial_id}" if base in (".", "") else f"{base}/{{trial_id}}"

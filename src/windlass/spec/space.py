@@ -46,7 +46,10 @@ def build_space(
         rows = _parse_rows(keys.parameters, problems)
     is_list = bool(rows) or file_rows is not None
     method: Literal["grid", "random", "list"] = keys.method or ("list" if is_list else "grid")
-    if file_rows is None:
+    is_refused = keys.method is None and problems.document.value.get("method") is not None
+    if is_refused:
+        pass  # it has a problem of its own; what another method would make of the parameters is beside the point
+    elif file_rows is None:
         _check_method(method, keys, placed, problems)
     else:
         _check_file(method, rows, placed, problems)

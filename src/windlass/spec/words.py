@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from windlass.paths import NODE_VARIABLES, SHELLS
 
 _VARIABLE = re.compile(r"\$\{?([^\W\d]\w*)")
+_LISTED_VALUE = re.compile(r"[\w.+/-]+")
+_LISTED_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>", ">&2", "1>&2"})
 
 
@@ -128,3 +130,10 @@ def mentions_variable(words: Sequence[str]) -> str | None:
             if match[1] not in NODE_VARIABLES:
                 return f"${match[1]}"
     return None
+
+
+def looks_like_list(text: str, only_numbers: bool = False) -> bool:
+    """Whether a text may be meant as several values: parts between commas, without quotes or brackets."""
+    pattern = _LISTED_NUMBER if only_numbers else _LISTED_VALUE
+    parts = text.strip().split(",")
+    return len(parts) > 1 and all(pattern.fullmatch(part.strip()) for part in parts)
