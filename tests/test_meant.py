@@ -9,7 +9,7 @@ import pytest
 from windlass.cli import _SYNONYMS, VERBS, main
 from windlass.cli.results import _kind_of_file
 from windlass.errors import InputError
-from windlass.flow import make_plan
+from windlass.planning import make_plan
 from windlass.search.trials import iterate_trials
 from windlass.site.local import Site
 from windlass.spec.build import Overrides, study_from_command
