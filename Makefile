@@ -1,5 +1,5 @@
 # Each target sets itself up from a bare python3; see scripts/setup.sh.
-.PHONY: demo test lint bench docs slurm slurm-stop clean
+.PHONY: demo test fuzz lint bench docs slurm slurm-stop clean
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .windlass/demo
@@ -12,6 +12,9 @@ demo: .venv/.demo
 	$(BIN)/windlass results --folder $(DEMO) --by all
 	@echo "the best setting:"
 	$(BIN)/windlass results --folder $(DEMO) --best
+
+fuzz: .venv/.dev
+	$(BIN)/python -m tests.fuzzing --inputs 20000
 
 test: .venv/.dev
 	sh scripts/setup.sh test

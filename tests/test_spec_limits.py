@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from windlass.cli.request import data_paths
+from windlass.collect.jobs import parse_job
 from windlass.errors import InputError
 from windlass.model import Distribution, Parameter, Space, Study, Written
 from windlass.search import count_settings, count_trials, iterate_settings, iterate_trials
+from windlass.slurm import lint_arrays
+from windlass.slurm.lint import lint_script
 from windlass.spec import Overrides, load_study
 from windlass.spec import document as document_module
 from windlass.spec.document import parse_document
@@ -290,3 +294,35 @@ def test_a_file_of_settings_that_is_not_there(tmp_path: Path) -> None:
     text = problems_of(tmp_path, FILE.replace("NAME", "tsv"))
     assert "settings.tsv: there is no such file" in text
     assert f"did you mean {os.path.join(str(tmp_path), 'settings.csv')}?".replace(f"{tmp_path}/", "") in text
+
+
+# -- found by tests/fuzzing.py
+
+
+@pytest.mark.parametrize(
+    "text,expected",
+    [
+        ("metrics: {loss: '(\\u2014)'}\n", "study.yaml:2:17: metrics: the pattern of loss is not a regular expression"),
+        ("progress: '\\N{EM DASH}(?P<step>.)'\n", "study.yaml:2:11: progress: this is not a regular expression"),
+        ("metrics: {loss: '(x){99999999999}'}\n", "the pattern of loss is not a regular expression"),
+        ("metric: {name: loss, goal: {a: 1}}\n", "study.yaml:2:28: metric: the goal {'a': 1} is neither"),
+        ("parameters: {a: {distribution: {a: 1}}}\n", "study.yaml:2:32: there is no distribution"),
+        (f"seeds: '{'9' * 5000}'\n", "seeds must be a number, a range or a list"),
+        ("timeout: 1e300\n", "this duration is longer than 100 years"),
+    ],
+)
+def test_values_of_the_wrong_kind(tmp_path: Path, text: str, expected: str) -> None:
+    """Agents search bytes, where patterns know no \\u2014; the study is refused before one of them fails."""
+    assert expected in problems_of(tmp_path, HEAD + text)
+
+
+def test_options_of_the_wrong_kind(tmp_path: Path) -> None:
+    assert lint_arrays.parse_tasks("9" * 5000) == []
+    assert list(_notes(f"#!/bin/bash\n#SBATCH --array={'9' * 5000}\n#SBATCH --time={'9' * 5000}\n"))
+    assert parse_job("9" * 5000) is None
+    with pytest.raises(InputError, match=r"--data 'a: this cannot be split into paths"):
+        data_paths(["'a"])
+
+
+def _notes(text: str) -> tuple[Any, ...]:
+    return lint_script(text.encode(), "job.sh", "/", {}, None).problems

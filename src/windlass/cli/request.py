@@ -64,11 +64,21 @@ def read_request(words: tuple[str, ...], options: dict[str, Any], sample: int | 
     if configs and study.tasks:
         study = replace(study, submitter=True)
     if options["data"]:
-        paths = [path for words_of_one in options["data"] for path in shlex.split(words_of_one)]
-        study = replace(study, data=tuple(Data(path) for path in paths))
+        study = replace(study, data=tuple(Data(path) for path in data_paths(options["data"])))
     flags = {word: options[word] for word in SETTING_WORDS}
     flags["options"] = flags["options"] or None
     return plan_study(study, flags, options["on"], options["site"], options.get("here", True), sample)
+
+
+def data_paths(texts: Iterable[str]) -> list[str]:
+    """The paths of all `--data`; one of them may name several."""
+    paths: list[str] = []
+    for text in texts:
+        try:
+            paths += shlex.split(text)
+        except ValueError as error:
+            raise input_error(f"--data {text}: this cannot be split into paths: {error}", "close the quote") from None
+    return paths
 
 
 def plan_study(

@@ -15,7 +15,7 @@ from windlass.slurm.accounting import JobRecord, fetch_records
 from windlass.slurm.ask import ask
 from windlass.slurm.queue import Queue, read_last_queue, read_queue
 
-_JOB = re.compile(r"(\d+)(?:_(\d+))?\Z")
+_JOB = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,18}))?\Z")
 
 
 def look_at_jobs(

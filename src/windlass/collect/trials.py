@@ -11,6 +11,7 @@ from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile, id_number, id_number_stop
 
 _ID = re.compile(r"t[a-z2-7]{1,12}\Z")
+_MOST_DIGITS = 19  # of a trial's number
 
 
 def find_trials(names: Sequence[str], paths: StudyPaths, count: int) -> list[int]:
@@ -37,7 +38,7 @@ def find_trials(names: Sequence[str], paths: StudyPaths, count: int) -> list[int
 
 def _find(name: str, file: TrialFile, count: int) -> list[int]:
     if name.isdecimal():
-        return [int(name)] if int(name) < count else []
+        return [int(name)] if len(name) < _MOST_DIGITS and int(name) < count else []
     if not _ID.match(name):
         return []
     try:

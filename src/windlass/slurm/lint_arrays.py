@@ -17,6 +17,8 @@ _ID = "SLURM_ARRAY_TASK_ID"
 _MARK = "\0"  # stands for the task's number in a word
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _MOST_TASKS = 100_000  # no cluster takes longer arrays; more are not looked at one by one
+_RANGE = r"[0-9]{1,18}(?:-[0-9]{1,18}(?::[0-9]{1,18})?)?"
+_TASKS = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%[0-9]*)?")
 _WRITES = re.compile(r"out|log|save|result|dest|write|checkpoint|ckpt|tmp|dir", re.IGNORECASE)
 _READERS = ("cat", "source", ".", "bash", "sh", "zsh", "tar", "unzip")
 # `sed -n "${SLURM_ARRAY_TASK_ID}p" FILE`, `sed "…q;d" FILE`, `awk "NR==…" FILE`: a line for each task.
@@ -68,7 +70,7 @@ def lint_array(script: Script, folder: str, environ: Mapping[str, str], given: s
 
 def parse_tasks(text: str) -> list[int]:
     """The numbers of an array's tasks, in order; none where the text is no range."""
-    if not re.fullmatch(r"\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*(?:%\d*)?", text):
+    if not _TASKS.fullmatch(text):
         return []
     tasks: set[int] = set()
     for part in text.partition("%")[0].split(","):

@@ -10,10 +10,13 @@ from windlass.slurm.directives import Option, Script
 from windlass.slurm.notes import Note, remark, wrong
 from windlass.slurm.placeholders import find_placeholder
 
-_TIME = re.compile(r"-1|\d+|\d+:\d+|\d+:\d+:\d+|\d+-|\d+-\d+|\d+-\d+:\d+|\d+-\d+:\d+:\d+|(?i:unlimited|infinite)")
-_SIZE = re.compile(r"\d+([KMGT]B?)?", re.IGNORECASE)
-_ARRAY = re.compile(r"\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*(%\d*)?")
-_COUNT = re.compile(r"\d+[kKmM]?")
+_N = "[0-9]{1,18}"  # no number of Slurm is longer
+_TIME = re.compile(
+    rf"-1|{_N}|{_N}:{_N}|{_N}:{_N}:{_N}|{_N}-|{_N}-{_N}|{_N}-{_N}:{_N}|{_N}-{_N}:{_N}:{_N}|(?i:unlimited|infinite)"
+)
+_SIZE = re.compile(rf"{_N}([KMGT]B?)?", re.IGNORECASE)
+_ARRAY = re.compile(rf"{_N}(?:-{_N}(?::{_N})?)?(?:,{_N}(?:-{_N}(?::{_N})?)?)*(%[0-9]*)?")
+_COUNT = re.compile(rf"{_N}[kKmM]?")
 _MAILS = {
     "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT", "TIME_LIMIT_90",
     "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,7 +118,9 @@ def _compose(text: str, document: Document) -> Node | None:
         message = f"this is too large for a study file: {len(text) / 1e6:.1f} MB besides long lists of plain values"
         raise InputError([Problem(message, FILE_HINT, document.file)])
     try:
-        root: Node | None = YAML(typ="safe", pure=True).compose(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of anchors that are used twice, which YAML allows
+            root: Node | None = YAML(typ="safe", pure=True).compose(text)
         return root
     except MarkedYAMLError as error:
         raise InputError([_syntax_problem(error, document)]) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -346,7 +347,7 @@ def check_metric(value: Any) -> Metric:
     if unknown is not None:
         raise wrong(f"metric has no key {unknown!r}", "metric: {name: loss, goal: minimize}", (unknown,))
     goal = value.get("goal", "minimize")
-    if goal not in _GOALS:
+    if not isinstance(goal, str) or goal not in _GOALS:
         raise wrong(f"the goal {goal!r} is neither minimize nor maximize", "goal: minimize", ("goal",))
     return Metric(value["name"], _GOALS[goal])  # type: ignore[arg-type]
 
@@ -361,6 +362,17 @@ def check_metrics(value: Any) -> tuple[MetricPattern, ...]:
     return tuple(MetricPattern(name, _regex(name, pattern)) for name, pattern in value.items())
 
 
+def compile_pattern(text: str) -> re.Pattern[bytes]:
+    """A regular expression as agents use it: on bytes, which know no escapes such as ``\\u2014``. Raises ValueError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+            return re.compile(text.encode())
+    except (re.error, OverflowError, RecursionError, UnicodeError) as error:
+        hint = "; write the character itself" if "bad escape" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from None
+
+
 def _regex(name: str, pattern: Any) -> str | None:
     if pattern is None:
         return None
@@ -368,8 +380,8 @@ def _regex(name: str, pattern: Any) -> str | None:
     if not isinstance(pattern, str):
         raise wrong(f"the pattern of {name} must be text, not {kind_of(pattern)}", example, (name,))
     try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
+        groups = compile_pattern(pattern).groups
+    except ValueError as error:
         raise wrong(f"the pattern of {name} is not a regular expression: {error}", example, (name,)) from None
     if groups != 1:
         raise wrong(f"the pattern of {name} must have one group, it has {groups}", example, (name,))

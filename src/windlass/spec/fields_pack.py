@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.model import ProgressSpec
 from windlass.search.template import placeholder_names
-from windlass.spec.fields import check_amount, check_text, kind_of, one_of, wrong
+from windlass.spec.fields import check_amount, check_text, compile_pattern, kind_of, one_of, wrong
 from windlass.spec.units import HEADROOM_FORMS, parse_headroom
 
 _PATTERN = r"progress: 'step (?P<step>\d+)/(?P<total>\d+)'"
@@ -80,8 +80,8 @@ def check_progress(value: Any) -> ProgressSpec:
 def _pattern(value: Any, at: tuple[str, ...]) -> str:
     text = check_text(value)
     try:
-        groups = re.compile(text).groupindex
-    except re.error as error:
+        groups = compile_pattern(text).groupindex
+    except ValueError as error:
         raise wrong(f"this is not a regular expression: {error}", _PATTERN, at) from None
     if "step" not in groups:
         raise wrong("the pattern has no group `step`, so that nobody knows which number to read", _PATTERN, at)

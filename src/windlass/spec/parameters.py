@@ -144,7 +144,7 @@ class _Reader:
                 self._problems.add((*path, key), f"the parameter {name} has no key {key!r}", hint, key=True)
                 return Parameter(name)
         kind = value.get("distribution") or default_kind(value)
-        if kind not in DISTRIBUTIONS:
+        if not isinstance(kind, str) or kind not in DISTRIBUTIONS:
             hint = did_you_mean(str(kind), DISTRIBUTIONS) or f"there are {', '.join(DISTRIBUTIONS)}"
             self._problems.add((*path, "distribution"), f"there is no distribution {kind!r}", hint)
             return Parameter(name)
