@@ -33,7 +33,7 @@ from windlass.agent.progress import Progress
 from windlass.cli import windlass as command_line
 from windlass.collect.choose import parse_states, parse_where
 from windlass.errors import WindlassError
-from windlass.flow import make_plan, make_slurm_plan
+from windlass.planning import make_plan, make_slurm_plan
 from windlass.search import count_trials, iterate_trials
 from windlass.site.discover import fetch_cluster
 from windlass.site.local import fetch_local_site
@@ -266,7 +266,7 @@ class Targets:
             )
         study = load_study(path, overrides)
         count_trials(study)
-        first = [trial for trial, _ in zip(iterate_trials(study), range(3), strict=False)]
+        list(zip(iterate_trials(study), range(3), strict=False))
         patterns = OutputPatterns([(pattern.name, pattern.regex) for pattern in study.metrics])
         patterns.read(b"step 3 loss=0.5 \xff")
         for make in (
@@ -275,8 +275,8 @@ class Targets:
         ):
             with contextlib.suppress(WindlassError):
                 plan = make()
-                show(render_plan_text(plan, first))
-                json.dumps(plan_to_json(plan, first), ensure_ascii=False)
+                show(render_plan_text(plan, everything=True))
+                json.dumps(plan_to_json(plan), ensure_ascii=False)
 
     def study(self, random_: random.Random) -> str:
         text = make_study_text(random_) if random_.random() < 0.3 else make_near_study(random_)
