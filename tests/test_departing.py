@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from windlass.agent.departure import Departure
 from windlass.agent.interrupt import Limits
 from windlass.agent.others import Others
 from windlass.agent.tally import Tally
+from windlass.claims.register import RegisterFile
 from windlass.paths import StudyPaths
 from windlass.states import Cause
 
@@ -98,3 +101,37 @@ def test_trials_with_checkpoints_are_left_to_the_jobs_that_follow(tmp_path: Path
 def test_an_agent_of_another_day_says_nothing_of_its_end(tmp_path: Path) -> None:
     found = others(tmp_path, n7=time.time())
     assert not found.may_come_back({"a": [(7, 8)]}, NOW, math.inf, 3600, False)
+
+
+@pytest.mark.parametrize("begun", [1, 3])
+def test_only_agents_that_wait_are_cancelled_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], begun: int
+) -> None:
+    """The scheduler's answer is some seconds old: tasks that have begun since then, this one too, do not wait."""
+    paths = StudyPaths(str(tmp_path / "studies" / "demo"))
+    for folder in (paths.journal, paths.claims, paths.hpc_outputs):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    RegisterFile(paths.claims, "a0").update(lambda register: register)
+    now = time.time()
+    rows = ["50|50|0-2|PENDING|Priority||0|0|9:00|0|debug|acc|windlass:s1|p"]
+    rows.append("60|60|0|PENDING|Priority||0|0|9:00|0|debug|acc|windlass:other|p")  # of another study
+    answer = {"v": 1, "user": os.getuid(), "number": 1, "asked": now, "text": "\n".join(rows)}
+    Path(paths.queue).write_text(json.dumps({**answer, "good": [now, answer["text"]]}))
+    client = [{"e": "client", "t": now - 60, "v": 1}, {"e": "submit", "t": now - 60, "sub": "s1", "agents": 3}]
+    Path(paths.journal, "client-1.jsonl").write_text("".join(json.dumps(event) + "\n" for event in client))
+    for task in range(begun):
+        header = {"e": "agent", "t": now + 1, "v": 1, "id": f"a{task}", "job": {"array": 50, "task": task}}
+        Path(paths.journal_of(f"a{task}")).write_text(json.dumps(header) + "\n")
+    scancel = tmp_path / "bin" / "scancel"
+    scancel.parent.mkdir()
+    scancel.write_text(f"#!/bin/sh\necho \"$@\" >> '{tmp_path}/cancelled'\n")
+    scancel.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scancel.parent}:{os.environ['PATH']}")
+    notes: list[str] = []
+    assert not Departure(paths, "a0", False).leave(0, notes.append)
+    called = tmp_path / "cancelled"
+    if begun == 3:
+        assert notes == [] and not called.exists() and "waited" not in capsys.readouterr().err
+    else:
+        assert notes == ["2 jobs that waited were cancelled: all trials are through, and nothing was left for them"]
+        assert called.read_text() == "--state=PENDING 50\n"

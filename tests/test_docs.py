@@ -5,12 +5,14 @@ What the README and the quickstart tell a newcomer to type is executed in test_f
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import Project
+from tests.conftest import Project, wait_for
 from windlass.agent import ends
 from windlass.cli import VERBS
 
@@ -52,7 +54,41 @@ def test_no_file_has_marks_of_a_merge() -> None:
     assert [path for path in files if mark.search(path.read_bytes())] == []
 
 
-def test_the_table_of_exit_codes_has_all_of_them() -> None:
+def code_that_means(words: str) -> int:
+    """The code in the table of docs/failures.md whose row has these words."""
     text = (ROOT / "docs/failures.md").read_text().partition("| code of a job |")[2].partition("\n\n")[0]
-    codes = {value for name, value in vars(ends).items() if name.startswith("EXIT_")}
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == sorted(codes)
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", text, re.MULTILINE)
+    assert [int(code) for code, _ in rows] == sorted(
+        value for name, value in vars(ends).items() if name.startswith("EXIT_")
+    )
+    (code,) = (int(code) for code, meaning in rows if words in meaning)
+    return code
+
+
+def test_agents_end_with_the_codes_of_the_table(project: Project) -> None:
+    """Codes 4 and 5 are seen on a real cluster, in test_end_of_study.py, and on a full disk, in test_survival.py."""
+    project.write("trial.sh", "touch begun-$1; while [ -e hold ]; do sleep 0.05; done; exit $1")
+    setup = json.dumps(f"test ! -e {shlex.quote(str(project.folder / 'broken'))}")
+    study = f"command: sh trial.sh {{n}}\nparameters: {{n: [0, 7]}}\nslots: 1\nenvironment: {{setup: [{setup}]}}\n"
+    project.write("study.yaml", study)
+    project.run("run", "--on", "local", code=1)
+    folder = project.study_folder()
+
+    def start(where: Path) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "windlass.agent", str(where)]
+        return subprocess.Popen(words, cwd=project.folder, env=project.env, stderr=subprocess.DEVNULL)
+
+    assert start(folder).wait(120) == code_that_means("no trial failed for good here") == ends.EXIT_DONE
+    assert start(project.folder / "nothing").wait(120) == code_that_means("the study's folder cannot be used")
+    project.run("retry", "1", "--no-run")
+    (project.folder / "begun-7").unlink()
+    project.write("hold", "")
+    agent = start(folder)
+    wait_for((project.folder / "begun-7").exists)
+    agent.terminate()
+    assert agent.wait(120) == code_that_means("the agent had to stop")
+    (project.folder / "hold").unlink()
+    assert start(folder).wait(120) == code_that_means("a trial failed for good")
+    project.run("retry", "1", "--no-run")
+    project.write("broken", "")
+    assert start(folder).wait(120) == code_that_means("the node could not be made ready")
