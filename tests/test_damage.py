@@ -24,8 +24,8 @@ from windlass.bundle.folder import prepare_folder
 from windlass.cli import main
 from windlass.damage import forget_reports
 from windlass.errors import WindlassError
-from windlass.flow import done_numbers, make_plan
 from windlass.paths import StudyPaths
+from windlass.planning import done_numbers, make_plan
 from windlass.search import iterate_trials
 from windlass.site.local import fetch_local_site
 from windlass.spec import load_study

@@ -26,6 +26,7 @@ from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.job_end import JobEnd
 from windlass.agent.loop import Loop
+from windlass.agent.mailbox import Mailbox
 from windlass.agent.others import Others
 from windlass.agent.outdated import PlanWatch, describe_code
 from windlass.agent.ready import Ready, make_ready
@@ -222,8 +223,6 @@ class Agent:
 
     def _make_loop(self, ready: Ready) -> Loop:
         config, paths, folder = self._config, self._paths, self._runtime_folder
-        # Open at both ends, so that the pipe outlives its writers.
-        fifo = os.open(self._fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
         _allow_descriptors(64 + 4 * self._slots)
         env = trial_environment(config, ready.env, paths.folder, self._program, self._id, self._fifo_path)
@@ -255,7 +254,7 @@ class Agent:
             queue,
             self._journal,
             poller,
-            fifo,
+            Mailbox(self._fifo_path, runner.deliver, runner.deliver_said, self._note),
             self._scratch.made or folder,  # goes also when the agent is killed
             self._arguments.launcher_fd,
             self._arguments.linger,

@@ -32,6 +32,7 @@ from windlass.agent.companions import (
 from windlass.agent.config import AgentConfig, Slot, trial_environment
 from windlass.agent.interrupt import NOTICE, write_notice
 from windlass.agent.job import LocalScratch, read_job
+from windlass.agent.lines import LineCutter
 from windlass.agent.ready import make_ready
 from windlass.agent.steps import signal_ranks, write_task_prolog
 from windlass.agent.store import NodeStore, NotReady
@@ -44,6 +45,7 @@ from windlass.trialfile import TrialFile
 from windlass.verified import keep_own_program
 
 _READ_BYTES = 1 << 16
+_LONGEST_LINE = 8192  # twice what windlass.log writes at a time
 _LOOK_S = 0.1  # between looks at large files that are being copied
 _DRAIN_BYTES = 1 << 20  # more than a FIFO holds: what was written before a trial ended is among the first so many
 
@@ -115,7 +117,7 @@ class Companion:
         self._same_kernel = where["boot"] == this_machine()["boot"]
         self._made = False  # the folder is ours: the nodes have no temporary folder in common
         self._fifo: Optional[int] = None
-        self._line = b""  # the beginning of a line of windlass.log
+        self._lines = LineCutter(_LONGEST_LINE)  # of windlass.log
         self._request = b""  # the beginning of a request
         self.workplace: Optional[Workplace] = None
         self.trials: Optional[TrialFile] = None
@@ -164,8 +166,7 @@ class Companion:
             except BlockingIOError:
                 return
             most_bytes -= len(data)
-            *lines, self._line = (self._line + data).split(b"\n")
-            for line in lines:
+            for line in self._lines.cut(data):
                 _send_bytes(LOG, line)
 
     def _do(self, request: Dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from windlass.agent.ends import Mode
 from windlass.agent.guard import release_guard, start_guard
 from windlass.agent.interrupt import Limits
 from windlass.agent.job_end import JobEnd
-from windlass.agent.metrics import MessageReader
+from windlass.agent.mailbox import Mailbox
 from windlass.agent.others import Others
 from windlass.agent.outdated import EXIT_OUTDATED, NOTE, PlanWatch
 from windlass.agent.rehearsal import Rehearsal
@@ -51,7 +51,7 @@ class Loop:
         queue: TrialQueue,
         journal: JournalWriter,
         poller: select.epoll,
-        fifo: int,
+        mailbox: Mailbox,
         runtime_folder: str,
         launcher: Optional[int],
         linger: bool,
@@ -63,8 +63,7 @@ class Loop:
         self._queue = queue
         self._journal = journal
         self._poller = poller
-        self._fifo = fifo
-        self._messages = MessageReader(runner.deliver, runner.deliver_said)
+        self._mailbox = mailbox
         self._runtime_folder = runtime_folder
         self._launcher = launcher
         self._linger = linger
@@ -103,7 +102,8 @@ class Loop:
         learned = self._claimer.learned()
         self._heed_failures(learned)
         self._runner.sharing.open(self._runner.gauges.nvml, learned, self._claimer.learn_if_possible)
-        for descriptor in (self._wake, self._fifo, self._launcher):
+        self._mailbox.watch(self._poller)
+        for descriptor in (self._wake, self._launcher):
             if descriptor is not None:
                 self._poller.register(descriptor, select.EPOLLIN)
         try:
@@ -161,7 +161,7 @@ class Loop:
         runner = self._runner
         if runner.ended and not self._wait_for_word():
             # What a trial said before it ended is read before its end is recorded.
-            self._read_messages()
+            self._mailbox.read()
             runner.finish_ended()
             if runner.workplace is not None and runner.workplace.is_full:
                 self._disk_full(DiskFull("the study's outputs"))
@@ -221,6 +221,7 @@ class Loop:
         runner = self._runner
         if not self._flush_journal():
             return  # the records of their starts are not safe: they stay announced and are given back at the end
+        self._mailbox.restore()
         for attempt in attempts:
             if not runner.no_folder:
                 runner.launch(attempt)
@@ -336,19 +337,12 @@ class Loop:
             if self.companions is not None and self.companions.is_gone and self._mode is not Mode.STOP:
                 self._stop("the processes on other nodes of the job have ended", Cause.NODE)
                 self._exit = ends.EXIT_NOT_READY
-        elif descriptor == self._fifo:
-            self._read_messages()
+        elif self._mailbox.owns(descriptor):
+            self._mailbox.read()
         elif descriptor == self._launcher:
             self._read_launcher()
         elif self._warm.owns(descriptor):
             self._warm.read(descriptor)
-
-    def _read_messages(self) -> None:
-        try:
-            while data := os.read(self._fifo, 1 << 16):
-                self._messages.feed(data)
-        except BlockingIOError:
-            pass
 
     def _read_launcher(self) -> None:
         assert self._launcher is not None
@@ -441,6 +435,7 @@ class Loop:
         if now < self._next_control:
             return
         self._next_control = now + _CONTROL_S
+        self._mailbox.restore()
         self._is_outdated()
         if self.job_end is not None and self.job_end.look(now):
             self._note("the time of the job was cut: trials are begun only if they end before that")

@@ -7,9 +7,11 @@ import math
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
+from windlass.agent.lines import LineCutter
 from windlass.events import finite_number, parse_texts, unwire_number, wire_number
 from windlass.journal.write import AppendFile
 
+_LONGEST_MESSAGE = 8192  # twice what windlass.log writes at a time
 _NUMBER = rb"([-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?))\b"
 # A tqdm bar: " 45%|####      | 450/1000 [00:01<00:02, 300it/s, loss=0.5]"
 _BAR = re.compile(rb"\|\s*(\d+)/(\d+) \[")
@@ -168,15 +170,26 @@ def parse_value(value: Any) -> Value:
 
 
 class MessageReader:
-    """Cuts what comes out of the FIFO into messages of windlass.log."""
+    """Cuts what comes out of the FIFO into messages of windlass.log. What is no message is passed over, with a note."""
 
-    def __init__(self, deliver: Callable[[Message], None], deliver_said: Callable[[Dict[str, Any]], None]) -> None:
-        self._rest = b""
+    def __init__(
+        self,
+        deliver: Callable[[Message], None],
+        deliver_said: Callable[[Dict[str, Any]], None],
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._lines = LineCutter(_LONGEST_MESSAGE)
         self._deliver = deliver
         self._deliver_said = deliver_said
+        self._note = note
+        self._has_noted = False
 
     def feed(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        """Deliver the messages that are whole now."""
+        lines = self._lines.cut(data)
+        if self._lines.dropped and not self._has_noted:
+            self._has_noted = True
+            self._note("a trial writes to the pipe of windlass.log itself; what is no message is passed over")
         for line in lines:
             try:
                 parts = json.loads(line)

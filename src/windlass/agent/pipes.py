@@ -14,6 +14,7 @@ from windlass.agent.output import OutputLog, Stream
 from windlass.journal.pieces import STDERR, STDOUT
 
 _READ_BYTES = 1 << 16
+_PIPE_BYTES = 1 << 20  # as much as a pipe may hold
 _WATCH_AFTER_S = 0.005
 
 
@@ -88,9 +89,12 @@ class Pipes:
         """Read all that is there. True when something else still holds a pipe open."""
         held = False
         for pipe, kind in attempt.ends.items():
+            left = _PIPE_BYTES
             try:
-                while data := os.read(pipe, _READ_BYTES):
+                while left > 0 and (data := os.read(pipe, _READ_BYTES)):
+                    left -= len(data)
                     self._feed(attempt, kind, data)
+                held = held or left <= 0  # Another process writes on and on: the rest is not the trial's.
             except BlockingIOError:
                 held = True
             self._close(pipe)

@@ -9,7 +9,7 @@ from collections.abc import Mapping as AnyMapping
 from typing import Any, Dict, List, Mapping, Optional, Set, Union
 
 Value = Union[float, str]
-_MESSAGE_BYTES = 4096  # PIPE_BUF: what one write to a FIFO delivers whole, also with many writers
+_MESSAGE_BYTES = 4095  # PIPE_BUF, less a newline: what one write to a FIFO delivers whole, also with many writers
 _TEXT_CHARACTERS = 1000
 _TEXT_BYTES = 3000  # of a text as JSON, beside a name and the rest of a message
 _NAME_CHARACTERS = 100
@@ -140,6 +140,7 @@ def _send(path: str, message: bytes) -> None:
             pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.set_blocking(pipe, True)
             _pipe, _pipe_of = pipe, (path, os.getpid())
-        os.write(_pipe, message)
+        # The newline before it ends whatever another program may have written to the pipe without one.
+        os.write(_pipe, b"\n" + message)
     except OSError:
         _pipe = None  # the agent is gone: a trial must not fail for that
