@@ -31,7 +31,7 @@ from windlass.site.local import fetch_local_site
 from windlass.spec import load_study
 from windlass.trialfile import TrialFile
 
-FOLDERS = int(os.environ.get("WINDLASS_DAMAGED_FOLDERS", "24"))
+FOLDERS = int(os.environ.get("WINDLASS_DAMAGED_FOLDERS", "16"))
 FIRST = int(os.environ.get("WINDLASS_FIRST_FOLDER", "0"))
 SEED = int(os.environ.get("WINDLASS_DAMAGE_SEED", "12"))
 EXIT_BUG = 70
@@ -252,12 +252,12 @@ def find_wrong(truth: Truth, words: str, code: int, out: str, err: str) -> str:
 def check_prepared(truth: Truth, root: Path) -> str:
     """Whether what `run` would execute is what the study says; "" if so."""
     study = load_study(str(root / "study.yaml"))
-    plan = make_plan(study, {"slots": 2}, fetch_local_site())
-    paths = StudyPaths(plan.folder)
+    paths = StudyPaths(str(root / ".windlass" / "demo"))
     err = io.StringIO()
     with contextlib.redirect_stderr(err):
         forget_reports()
         try:
+            plan = make_plan(study, {"slots": 2}, fetch_local_site())
             register = prepare_folder(plan, iterate_trials(study), lambda: done_numbers(paths), "test").register
         except WindlassError as error:
             return "" if str(paths.folder) in str(error) else f"an error that names no file: {error}"

@@ -10,7 +10,8 @@ from itertools import islice
 from windlass.bundle.folder import choose_sample
 from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
-from windlass.claims.register import RegisterFile
+from windlass.claims.register import Register, RegisterFile, RegisterLost
+from windlass.errors import FolderError
 from windlass.model import Trial
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile, id_number
@@ -42,10 +43,10 @@ def find_missing(
     known: dict[int, int] = {}
     settled: Ranges = []
     if os.path.isdir(paths.journal):
-        register = RegisterFile(paths.claims, "reader").read()
-        if register.count:
-            settled = rs.union(register.cancelled, rs.from_numbers(finished()))
-            known = _read_numbers(paths, register.count)
+        register = _read_register(paths)
+        if register is None or register.count:
+            settled = rs.union(register.cancelled if register is not None else [], rs.from_numbers(finished()))
+            known = _read_numbers(paths, None if register is None else register.count)
     if not settled and sample is None:
         return Missing(total, _choose_examples(trials(), total))
     wanted = [(0, max(known.values(), default=0) + total + 1)]
@@ -57,11 +58,28 @@ def find_missing(
     return Missing(count, _choose_examples(missing, count))
 
 
-def _read_numbers(paths: StudyPaths, count: int) -> dict[int, int]:
-    """The number of each trial that the folder has, by the number that its id makes."""
-    file = TrialFile(paths)
+def _read_register(paths: StudyPaths) -> Register | None:
+    """The register; None where it is lost, which `run` will mend."""
     try:
-        return {identifier: number for number, identifier in file.id_numbers(count)}
+        return RegisterFile(paths.claims, "reader").read()
+    except RegisterLost:
+        return None
+
+
+def _read_numbers(paths: StudyPaths, count: int | None) -> dict[int, int]:
+    """The number of each of the first `count` trials that the folder has, or of all, by the number that its id makes.
+
+    Trials whose lines cannot be read have none: `run` writes them anew.
+    """
+    try:
+        file = TrialFile(paths)
+    except FolderError:
+        return {}
+    try:
+        known = file.count_indexed() if count is None else count
+        return {identifier: number for number, identifier in file.id_numbers(known)}
+    except FolderError:
+        return {}
     finally:
         file.close()
 
