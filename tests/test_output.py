@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.agent.metrics import Curve, MetricBook, OutputPatterns
+from windlass.agent.metrics import Curve, MetricBook
 from windlass.agent.output import OutputLog, Stream
 from windlass.collect.output import OutputReader, last_lines
 from windlass.journal.write import AppendFile, DiskFull
@@ -99,34 +99,6 @@ def test_append_is_all_or_nothing(tmp_path: Path) -> None:
     with pytest.raises(DiskFull):
         file.write(b"x" * 100)
     assert file.size == 0
-
-
-@pytest.mark.parametrize(
-    "line,name,value",
-    [
-        ("loss=0.12", "loss", 0.12),
-        ("epoch 3, loss: 1e-3, acc 5", "loss", 1e-3),
-        ('{"loss": -2.5, "step": 3}', "loss", -2.5),
-        ("{'loss': .5}", "loss", 0.5),
-        ("val_loss=3", "loss", None),
-        ("loss=nan", "loss", float("nan")),
-        ("Loss = inf", "loss", float("inf")),
-        ("100%|####| 10/10 [00:01<00:00, 9.9it/s, loss=7]", "loss", 7.0),
-        ("loss=", "loss", None),
-        ("train/loss=4", "train/loss", 4.0),
-        ("eval.loss=4", "loss", None),
-    ],
-)
-def test_usual_forms(line: str, name: str, value: float | None) -> None:
-    found, _ = OutputPatterns([(name, None)]).read(line.encode())
-    assert repr(found.get(name)) == repr(value)
-
-
-def test_steps_are_read_beside_metrics() -> None:
-    patterns = OutputPatterns([("loss", None)])
-    assert patterns.read(b"step 12 loss=1")[1] == 12
-    assert patterns.read(b'{"global_step": 7, "loss": 1}')[1] == 7
-    assert patterns.read(b" 45%|###  | 450/1000 [00:01<00:02, loss=1]")[1] == 450
 
 
 def test_summary_of_a_metric() -> None:

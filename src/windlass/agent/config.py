@@ -34,7 +34,7 @@ class AgentConfig:
         self.grace_s: float = plan["grace_s"]
         self.retries: Dict[str, int] = plan["retries"]
         self.metric: Optional[str] = plan["metric"]
-        self.metrics: List[Tuple[str, Optional[str]]] = [(name, regex) for name, regex in plan["metrics"]]
+        self.metrics = printed_patterns(plan)
         self.watch_nan: bool = plan.get("watch_nan", False)  # a sample: NaN anywhere is a failure
         self.stop_on_nan: bool = plan["on_nan"] == "stop" or self.watch_nan
         self.outputs: List[str] = plan["outputs"]
@@ -68,6 +68,14 @@ class AgentConfig:
         self.cpus_said: bool = plan.get("sources", {}).get("cpus") in ("study", "command line")
         self.warm_mode: str = plan["warm"]["mode"]
         self.warm_modules: List[str] = plan["warm"]["modules"]
+
+
+def printed_patterns(plan: Dict[str, Any]) -> List[Tuple[str, Optional[str]]]:
+    """The metrics that output is searched for, with their patterns: those of `metrics:`, and the study's own."""
+    patterns = [(name, regex) for name, regex in plan["metrics"]]
+    if plan["metric"] and all(name != plan["metric"] for name, _ in patterns):
+        patterns.append((plan["metric"], None))
+    return patterns
 
 
 def read_config(path: str) -> AgentConfig:

@@ -8,8 +8,9 @@ from typing import Any, Callable, Dict, Optional, Set
 from windlass.agent.child import NO_METRICS, Attempt
 from windlass.agent.config import AgentConfig
 from windlass.agent.gauge import Gauges
-from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, OutputPatterns, find_step
+from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, find_step
 from windlass.agent.nan_lines import find_not_finite
+from windlass.agent.printed import PrintedMetrics, Reading
 from windlass.journal.reason import shorten
 
 _MOST_NOTES = 10  # about values that trials log and that are left out
@@ -25,7 +26,7 @@ class Listener:
         self._config = config
         self._gauges = gauges
         self._curves = curves
-        self._patterns = OutputPatterns(config.metrics)
+        self._printed = PrintedMetrics(config.metrics)
         self._diverged = diverged  # what to do about an attempt whose metric is no number any more
         self.note: Callable[[str], None] = lambda text: None
         self._noted: Set[str] = set()
@@ -33,23 +34,26 @@ class Listener:
     def line_reader(self, attempt: Attempt) -> Callable[[bytes], None]:
         """What reads each line that an attempt prints."""
         progress = self._gauges.of(attempt).read
-        if not self._patterns and not self._config.watch_nan:
+        if not self._printed and not self._config.watch_nan:
             return progress
 
         def read(line: bytes) -> None:
             progress(line)
-            found, step = self._patterns.read(line)
-            fresh = {
-                name: value
-                for name, value in found.items()
-                if not attempt.book.logged or name not in attempt.book.values
-            }
-            if fresh:
-                self._record(attempt, time.time(), step, fresh)
+            found = self._printed.read(line)
+            if found:
+                self._record_printed(attempt, line, found)
             if self._config.watch_nan and attempt.cause is None:
                 self._watch(attempt, line)
 
         return read
+
+    def _record_printed(self, attempt: Attempt, line: bytes, found: Dict[str, Reading]) -> None:
+        book = _book(attempt)
+        values = {name: reading.value for name, reading in found.items() if book.takes(name, reading.source)}
+        if values:
+            for name, value in values.items():
+                book.add(name, value)
+            self._record(attempt, time.time(), find_step(line), values)
 
     def _watch(self, attempt: Attempt, line: bytes) -> None:
         """Without a name for its metrics, what a trial prints is searched for the usual ones."""
@@ -65,9 +69,10 @@ class Listener:
         if step is not None:
             self._gauges.of(attempt).tell(attempt.started + when - attempt.started_wall, step, of)
         book = _book(attempt)
-        book.logged = True
         book.texts.update((name, value) for name, value in values.items() if isinstance(value, str))
         numbers = {name: value for name, value in values.items() if not isinstance(value, str)}
+        for name, number in numbers.items():
+            book.add_logged(name, number)
         self._record(attempt, when, step, numbers)
 
     def take_said(self, attempt: Attempt, said: Dict[str, Any]) -> None:
@@ -88,7 +93,6 @@ class Listener:
         if step is not None:
             book.step = step
         for name, value in values.items():
-            book.add(name, value)
             if (name == self._config.metric or self._config.watch_nan) and not abs(value) < float("inf"):
                 self._not_a_number(attempt, name, value, step)
         if attempt.curve is None:

@@ -1,4 +1,4 @@
-"""What a trial reports: numbers from windlass.log and from its output. Python 3.9, standard library."""
+"""What a trial reports, by windlass.log or in what it prints, as it is recorded. Python 3.9, standard library."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from windlass.agent.lines import LineCutter
+from windlass.agent.printed import PLAIN
 from windlass.events import finite_number, parse_texts, unwire_number, wire_number
 from windlass.journal.write import AppendFile
 
 _LONGEST_MESSAGE = 8192  # twice what windlass.log writes at a time
-_NUMBER = rb"([-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?))\b"
 # A tqdm bar: " 45%|####      | 450/1000 [00:01<00:02, 300it/s, loss=0.5]"
 _BAR = re.compile(rb"\|\s*(\d+)/(\d+) \[")
 _STEP = re.compile(
     rb"(?:^|[\s,{\[\"'])(?:global_step|step|epoch|iteration|iter|update)[\"']?\s*[=: ]\s*(\d+)", re.IGNORECASE
 )
 
+_LOGGED = "windlass.log"
 
 Value = Union[float, str]
 
@@ -26,7 +27,10 @@ Value = Union[float, str]
 class MetricBook:
     """Last, least, greatest and count of each metric of one attempt; grows with the number of names only.
 
-    `before` has the same of the sessions that the attempt went on from, as a journal carries it.
+    The values of one metric come from one source: windlass.log where the trial uses it for this metric, else the
+    number printed under its name alone, else the first label it was printed under. A better source that comes later
+    takes the place of what was recorded before. `before` has the same of the sessions that the attempt went on from, as
+    a journal carries it.
     """
 
     def __init__(self, before: Optional[Mapping[str, Any]] = None) -> None:
@@ -35,7 +39,25 @@ class MetricBook:
         self._before = _unwired(before or {})
         self.texts.update(parse_texts(before or {}))
         self.step: Optional[float] = None
-        self.logged = False  # windlass.log was used: then output is not searched for the same names
+        self._sources: Dict[str, str] = {}  # metric → where its values come from; see `printed.Reading`
+
+    def add_logged(self, name: str, value: float) -> None:
+        """Record a value from windlass.log."""
+        if self._sources.get(name) != _LOGGED:
+            self._sources[name] = _LOGGED
+            self.values.pop(name, None)
+        self.add(name, value)
+
+    def takes(self, name: str, source: str) -> bool:
+        """Whether printed values of this source count for a metric, now that one has come."""
+        known = self._sources.setdefault(name, source)
+        if known == source:
+            return True
+        if source != PLAIN or known == _LOGGED:
+            return False
+        self._sources[name] = source
+        self.values.pop(name, None)
+        return True
 
     def add(self, name: str, value: float) -> None:
         entry = self.values.get(name)
@@ -80,32 +102,6 @@ def _unwired(metrics: Mapping[str, Any]) -> Dict[str, List[float]]:
             continue
         found[name] = [last, low, high, count]
     return found
-
-
-class OutputPatterns:
-    """Finds metrics in lines of output: ``loss=0.12``, ``loss: 0.12``, ``{"loss": 0.12}``, tqdm bars, own patterns."""
-
-    def __init__(self, patterns: List[Tuple[str, Optional[str]]]) -> None:
-        self._patterns = []
-        for name, regex in patterns:
-            usual = rb"(?:^|[^\w.-])[\"']?" + re.escape(name).encode() + rb"[\"']?\s*[=:]\s*[\"']?" + _NUMBER
-            compiled = re.compile(regex.encode() if regex else usual, 0 if regex else re.IGNORECASE)
-            self._patterns.append((name, compiled))
-
-    def __bool__(self) -> bool:
-        return bool(self._patterns)
-
-    def read(self, line: bytes) -> Tuple[Dict[str, float], Optional[float]]:
-        found: Dict[str, float] = {}
-        for name, pattern in self._patterns:
-            for match in pattern.finditer(line):
-                try:
-                    found[name] = float(match.group(match.lastindex or 0))
-                except ValueError:
-                    continue
-        if not found:
-            return found, None
-        return found, find_step(line)
 
 
 def find_step(line: bytes) -> Optional[float]:
