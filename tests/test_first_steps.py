@@ -56,7 +56,7 @@ def test_the_readme_begins_with_commands_that_work_in_a_clone(clone: Path) -> No
     assert all(any(line in text for text in above) for line in first), "the first example stands within 20 lines"
     printed = type_in(clone, first)
     table = printed[printed.index("lr ") :].splitlines()
-    assert table[0].split()[:3] == ["lr", "n", "mean"] and len(table) == 4
+    assert table[0].split() == ["lr", "error", "n"] and len(table) == 4
 
 
 def test_the_quickstart_works_in_a_clone(clone: Path) -> None:

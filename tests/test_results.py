@@ -330,7 +330,7 @@ def test_a_table_is_aligned_also_with_wide_characters() -> None:
     rows = [{"name": "日本語", "loss": 0.5}, {"name": "e\u0301té", "loss": 12.25}, {"name": "🚀", "loss": None}]
     assert render_table(rows) == (
         "name     loss\n"  # numbers to the right, text to the left
-        "日本語    0.5\n"
+        "日本語   0.50\n"  # numbers of a column share their format
         "e\u0301té     12.25\n"
         "🚀\n"
     )

@@ -16,6 +16,7 @@ _NOT_FINITE = re.compile(
     rb"[\"']?\s*(?:[=:|]|\bis\b)?\s*[\"'(\[]*(?:tensor\(|array\()?[\[]*\s*(?P<value>[-+]?(?:nan|inf(?:inity)?))(?![\w.])",
     re.IGNORECASE,
 )
+_NAME = re.compile(rb"(?<![a-z])(?:" + _METRIC + rb")(?![a-z])", re.IGNORECASE)
 _QUICK = re.compile(rb"nan|inf", re.IGNORECASE)
 # Bounds begin at infinity: `best_loss: inf` tells only that there was no loss yet. The norm of gradients is infinite
 # for some steps while mixed precision finds its scale.
@@ -23,6 +24,11 @@ _BOUND = re.compile(
     rb"(?:^|[^a-z])(?:best|min|max|lowest|highest|prev|previous|last|init|initial|grad|gradient|scale)(?:$|[^a-z])",
     re.IGNORECASE,
 )
+
+
+def names_metric(name: str) -> bool:
+    """Whether a name is one of the usual names of metrics, or has one as a part."""
+    return _NAME.search(name.encode()) is not None
 
 
 def find_not_finite(line: bytes) -> Optional[Tuple[str, float]]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -19,15 +23,21 @@ from windlass.collect.groups import group_rows
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import read_register
 from windlass.collect.output import OutputReader, last_lines
+from windlass.collect.printed import add_printed
 from windlass.collect.ran import place_columns
 from windlass.collect.results import Row, best_rows, result_rows
+from windlass.collect.standing import find_missing, list_numbers
 from windlass.errors import input_error
 from windlass.model import Metric
 from windlass.paths import StudyPaths
 from windlass.secrets import mask_row
+from windlass.spec.goals import GOALS, parse_metric
+from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.trust import as_given
-from windlass.view.results import FORMATS, render_card, write_results
+from windlass.view.result_table import render_card, render_groups, render_results, sort_best_first, sort_groups
+from windlass.view.results import FORMATS, write_results
+from windlass.view.standing import render_missing, render_unnamed
 from windlass.view.story import render_failure
 from windlass.view.table import terminal_width, wants_color
 
@@ -42,8 +52,14 @@ _LAST_LINES_SHOWN = 100  # of trials that failed: beyond that a list is read by 
     "--by", metavar="NAMES", help="Fold seeds: one row a setting of these parameters, e.g. lr,hidden; or 'all'."
 )
 @click.option("--best", is_flag=True, help="The best trial, or with seeds the best setting by mean.")
-@click.option("-n", "--limit", type=int, default=1, show_default=True, help="With --best: how many.")
-@click.option("--metric", "metric_name", metavar="NAME[:GOAL]", help="Judge by this metric instead of the study's.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="So many rows at most (default: all; with --best 1).")
+@click.option(
+    "--metric",
+    "metric_name",
+    metavar="NAME[:GOAL]",
+    help="Judge by this metric instead of the study's; it may also be one that trials only printed.",
+)
+@click.option("--wide", is_flag=True, help="All columns, however wide the table gets.")
 @click.option(
     "--stat",
     type=click.Choice(["last", "min", "max"]),
@@ -73,8 +89,9 @@ def command(
     study: str | None,
     by: str | None,
     best: bool,
-    limit: int,
+    limit: int | None,
     metric_name: str | None,
+    wide: bool,
     stat: str,
     states: str | None,
     where: tuple[str, ...],
@@ -86,7 +103,11 @@ def command(
     everything: bool,
     folder: str | None,
 ) -> None:
-    """Show results: id, parameters, seed, state, cause, attempts, duration, and last, min and max of each metric."""
+    """Show results, the best first: trial, the parameters that vary, the metric, and the state of what is not done.
+
+    CSV, JSON and Parquet hold all there is: id, parameters, seed, state, cause, attempts, duration, and last, min and
+    max of each metric.
+    """
     paths = find_study(study, folder)
     facts = read_facts(paths)
     register = read_register(paths)
@@ -99,25 +120,27 @@ def command(
     if states is not None or where:
         wanted = None if states is None else parse_states(states)
         included = choose_trials(paths, index, included, wanted, parse_where(where))
-    kind = "json" if as_json else kind or _kind_of_file(output)
     metric = _metric(metric_name, facts)
-    if best:
-        rows: Iterable[Row] = best_rows(
-            paths, index, included, _needed(metric), stat=stat, limit=limit, seed_name=facts.seed_name
+    if metric is not None:
+        add_printed(paths, index, metric.name, facts.patterns.get(metric.name))
+    shown = _Shown("json" if as_json else kind or _kind_of_file(output), output, metric, facts, stat, wide, limit)
+    if failed and shown.is_text:
+        print(name_study("\n".join(_failures(paths, index, included)), paths) or "no trial has failed")
+    elif best:
+        judged = _judged(paths, index, included, metric, shown.is_text)
+        number = limit or 1
+        shown.best(
+            best_rows(paths, index, included, judged, stat=stat, limit=number, seed_name=facts.seed_name), number
         )
     elif by is not None:
-        if kind == "table" and metric is not None:
-            click.echo(f"{metric.name} ({metric.goal}), the {stat} value of each trial", err=True)
-        rows = _groups(paths, index, included, _needed(metric), by, stat, facts.seed_name)
+        judged = _judged(paths, index, included, metric, shown.is_text)
+        shown.groups(_groups(paths, index, included, judged, by, stat, facts.seed_name))
     else:
-        with_code = kind != "table" or failed
+        with_code = shown.kind != "table" or failed
         rows = result_rows(paths, index, included, metric, facts.seed_name, usage, with_code, failed)
-    if failed and kind == "table" and output is None:
-        print(name_study("\n".join(_failures(paths, index, included)), paths) or "no trial has failed")
-    elif best and kind == "table" and output is None and limit == 1:
-        print(render_card(mask_row(next(iter(rows), {}))))
-    else:
-        _write(rows, kind, output)
+        shown.trials(rows)
+        if shown.is_text:
+            _say_missing(paths, index, included, metric)
     index.close()
 
 
@@ -160,24 +183,133 @@ def _groups(
 def _metric(text: str | None, facts: PlannedFacts) -> Metric | None:
     if text is None:
         return facts.metric
-    name, _, goal = text.partition(":")
-    if goal not in ("", "minimize", "maximize", "min", "max"):
+    name, _, goal = text.rpartition(":")
+    if name and " " not in goal and "/" not in goal and goal not in GOALS:
         raise input_error(f"the goal of a metric is minimize or maximize, not {goal!r}", f"--metric {name}:maximize")
-    if not goal and facts.metric is not None and facts.metric.name == name:
+    if facts.metric is not None and facts.metric.name == text:
         return facts.metric
-    return Metric(name, "maximize" if goal.startswith("max") else "minimize")
+    return parse_metric(text)
 
 
-def _needed(metric: Metric | None) -> Metric:
+def _judged(paths: StudyPaths, index: StudyIndex, included: Ranges, metric: Metric | None, is_text: bool) -> Metric:
+    """The metric to judge by. Raises InputError where there is none, or where no done trial has a value of it.
+
+    A program that asks for JSON or CSV gets what there is, with a warning.
+    """
     if metric is None:
+        listed = list_numbers(paths, index, included)
+        has = f" (the output has {', '.join(one.name for one in listed)})" if listed else ""
+        name = shlex.quote(listed[0].name) if listed else "loss"
         raise input_error(
-            "the study names no metric to judge by", "--metric loss, or `metric: {name: loss}` in the study"
+            f"the study names no metric to judge by{has}",
+            f"--metric {name}, or `metric: {{name: {name}}}` in the study",
         )
+    missing = find_missing(paths, index, included, metric.name)
+    lines = [name_study(line, paths) for line in render_missing(missing)]
+    if is_text and missing.without and missing.without == missing.done:
+        raise input_error(lines[0], "; ".join(lines[1:]))
+    for line in lines:
+        click.echo(line, err=True)
     return metric
 
 
-def _write(found: Iterable[Row], kind: str, output: str | None) -> None:
-    rows: Iterable[Row] = (mask_row(row) for row in found)  # Studies of earlier versions may have secrets.
+def _say_missing(paths: StudyPaths, index: StudyIndex, included: Ranges, metric: Metric | None) -> None:
+    """Say which trials lack the metric; without a metric, which ones the output has, if the trials reported none."""
+    lines: list[str] = []
+    if metric is not None:
+        lines = render_missing(find_missing(paths, index, included, metric.name))
+    elif not any(record.metrics for record in index.records(states=(State.DONE,))):
+        lines = render_unnamed(list_numbers(paths, index, included))
+    for line in lines:
+        click.echo(name_study(line, paths), err=True)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Writes rows as was asked for: tables for people, everything else in full for programs.
+
+    Secrets that studies of earlier versions may have are masked.
+    """
+
+    kind: str
+    output: str | None
+    metric: Metric | None
+    facts: PlannedFacts
+    stat: str
+    wide: bool
+    limit: int | None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a table on the screen."""
+        return self.kind == "table" and self.output is None
+
+    def trials(self, found: Iterable[Row]) -> None:
+        rows: Iterable[Row] = map(mask_row, found)
+        if self.kind != "table":
+            self._write(rows)
+            return
+        ordered = list(rows) if self.metric is None else sort_best_first(rows, self.metric, self.stat)
+        declared = [*([self.metric.name] if self.metric else []), *self.facts.patterns]
+        self._say_order("best first")
+        self._print(
+            render_results(
+                ordered,
+                list(dict.fromkeys(declared)),
+                stat=self.stat,
+                seed_name=self.facts.seed_name,
+                limit=self.limit,
+                wide=self.wide,
+                **self._look(),
+            )
+        )
+
+    def groups(self, found: Iterable[Row]) -> None:
+        assert self.metric is not None
+        rows = [mask_row(row) for row in found]
+        if self.kind != "table":
+            self._write(rows)
+            return
+        ordered = sort_groups(rows, self.metric)[: self.limit]
+        self._say_order("mean and 95 % confidence interval, best first")
+        self._print(render_groups(ordered, self.metric.name, wide=self.wide, **self._look()))
+
+    def best(self, found: Iterable[Row], number: int) -> None:
+        assert self.metric is not None
+        rows = [mask_row(row) for row in found]
+        if self.kind != "table":
+            self._write(rows)
+        elif not rows:
+            self._print("no trial is done yet\n")
+        elif number == 1:
+            self._print(render_card(rows[0], self.metric.name) + "\n")
+        elif "mean" in rows[0]:
+            self._print(render_groups(rows, self.metric.name, wide=self.wide, **self._look()))
+        else:
+            self.trials(rows)
+
+    def _say_order(self, how: str) -> None:
+        if self.metric is not None and self.is_text:
+            values = "" if self.stat == "last" else f", the {self.stat} value of each trial"
+            click.echo(f"{self.metric.name} ({self.metric.goal}): {how}{values}", err=True)
+
+    def _look(self) -> dict[str, Any]:
+        if not self.is_text:
+            return {"width": None, "color": False}
+        return {"width": terminal_width(sys.stdout), "color": wants_color(sys.stdout)}
+
+    def _print(self, text: str) -> None:
+        if self.output is None:
+            sys.stdout.write(text)
+            return
+        with as_given(), open(self.output, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        _write(itertools.islice(rows, self.limit) if self.limit else rows, self.kind, self.output)
+
+
+def _write(rows: Iterable[Row], kind: str, output: str | None) -> None:
     if output is not None:
         with as_given():  # a file of the user's, not of the study's
             if kind == "parquet":
@@ -189,4 +321,4 @@ def _write(found: Iterable[Row], kind: str, output: str | None) -> None:
     if kind == "csv":
         write_results(rows, kind, data_stream(sys.stdout))
         return
-    write_results(rows, kind, sys.stdout, width=terminal_width(sys.stdout), color=wants_color(sys.stdout))
+    write_results(rows, kind, sys.stdout)

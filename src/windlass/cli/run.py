@@ -24,6 +24,7 @@ from windlass.collect.joblog import GrowingJoblog
 from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
 from windlass.collect.results import read_failed
+from windlass.collect.standing import read_standing
 from windlass.errors import input_error
 from windlass.flow import Outcome, follow_jobs, run_plan, submit_plan
 from windlass.launch.local import LocalLauncher
@@ -34,6 +35,8 @@ from windlass.rehearse import RehearsingLauncher, rehearse_plan
 from windlass.secrets import mask
 from windlass.spec.units import parse_duration_s
 from windlass.view.plan import render_submitted
+from windlass.view.results import strict
+from windlass.view.standing import render_standing
 from windlass.view.status import render_end, view_to_json
 from windlass.view.story import render_failed
 from windlass.view.table import wants_color
@@ -194,9 +197,15 @@ class _RunReporter(StreamReporter):
 
 
 def show_outcome(outcome: Outcome, as_json: bool, quiet: bool) -> None:
+    """Show how a run ended, and the best of its trials by the study's metric."""
+    if quiet and not as_json:
+        return
     view = look(outcome.paths, failures=True)
+    standing = read_standing(outcome.paths)
     if as_json:
-        print(json.dumps({**view_to_json(view), "exit_code": outcome.exit_code}, indent=2))
-    elif not quiet:
-        text = name_study(render_end(view, wants_color(sys.stderr)), outcome.paths)
-        click.echo(mask(text, os.environ), err=True)
+        best = None if standing is None else strict(standing.best)
+        print(json.dumps({**view_to_json(view), "best": best, "exit_code": outcome.exit_code}, indent=2))
+        return
+    lines = [f"  {line}" for line in render_standing(standing)] if standing is not None else []
+    text = name_study("\n".join([render_end(view, wants_color(sys.stderr)), *lines]), outcome.paths)
+    click.echo(mask(text, os.environ), err=True)

@@ -1,4 +1,4 @@
-"""Finds the finished trials with the best value of a metric, at once even among a million."""
+"""Finds the finished trials with the best value of a metric, at once even among a million, and those without one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from windlass.claims.ranges import Range, normalise
 from windlass.errors import input_error
-from windlass.journal.fold import parse_metrics
+from windlass.journal.fold import END, parse_metrics
+from windlass.states import State
 
 STATS = ("last", "min", "max")
 GOALS = ("minimize", "maximize")
@@ -44,6 +45,34 @@ def best_numbers(
     return _take(numbers, limit, included)
 
 
+def find_unreported(connection: sqlite3.Connection, metric: str) -> list[tuple[int, str, int]]:
+    """Trials that have ended and whose journals have no value of a metric: number, agent, and that agent's attempt.
+
+    Empty where every done trial has a value, whatever the others have: they are not compared.
+    """
+    query = "SELECT number, writer, attempt, metrics, state FROM trial WHERE rank = ? AND state <> 'cancelled'"
+    if '"' in metric or "\\" in metric or not _has_json(connection):
+        ended = connection.execute(f"{query} ORDER BY number", (END,))
+        rows = [row for row in ended if not row[3] or metric not in parse_metrics(json.loads(row[3]))]
+    else:
+        if _all_reported(connection, metric):
+            return []
+        value = "json_extract(metrics, '$.\"{}\"')".format(metric.replace("'", "''"))
+        missing = f"{query} AND (metrics IS NULL OR {value} IS NULL) ORDER BY number"
+        rows = connection.execute(missing, (END,)).fetchall()
+    if all(row[4] != State.DONE.value for row in rows):
+        return []
+    return [(number, agent, attempt or 0) for number, agent, attempt, _, _ in rows]
+
+
+def _all_reported(connection: sqlite3.Connection, metric: str) -> bool:
+    """Whether every done trial has a number; answered from the index that the question for the best leaves behind."""
+    _, condition = _value_and_condition(metric, 0)
+    (with_value,) = connection.execute(f"SELECT count(*) FROM trial WHERE {condition}").fetchone()
+    (done,) = connection.execute("SELECT coalesce(sum(trials), 0) FROM summary WHERE state = 'done'").fetchone()
+    return bool(with_value == done)
+
+
 def _take(numbers: Iterator[int], limit: int, included: Sequence[Range] | None) -> list[int]:
     if included is not None:
         ranges = normalise(included)
@@ -56,11 +85,16 @@ def _contains(ranges: Sequence[Range], number: int) -> bool:
     return position >= 0 and number < ranges[position][1]
 
 
-def _query(connection: sqlite3.Connection, metric: str, goal: str, position: int) -> Iterator[int]:
+def _value_and_condition(metric: str, position: int) -> tuple[str, str]:
+    """SQL for a value of a metric, and for done trials that have it as a number."""
     quoted = metric.replace("'", "''")
     value = f"json_extract(metrics, '$.\"{quoted}\"[{position}]')"
+    return value, f"state = 'done' AND typeof({value}) IN ('real', 'integer')"
+
+
+def _query(connection: sqlite3.Connection, metric: str, goal: str, position: int) -> Iterator[int]:
+    value, condition = _value_and_condition(metric, position)
     order = "DESC" if goal == "maximize" else "ASC"
-    condition = f"state = 'done' AND typeof({value}) IN ('real', 'integer')"
     name = "best_" + hashlib.blake2b(f"{value} {order}".encode(), digest_size=8).hexdigest()
     try:
         connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON trial ({value} {order}) WHERE {condition}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.errors import FolderError
@@ -13,11 +14,12 @@ from windlass.planfile import load_plan
 
 @dataclass(frozen=True)
 class PlannedFacts:
-    """The study's name, its metric, and which parameter is the seed."""
+    """The study's name, its metric, which parameter is the seed, and which metrics are read from output, and how."""
 
     name: str
     metric: Metric | None
     seed_name: str
+    patterns: Mapping[str, str | None] = field(default_factory=dict)  # metric → regular expression; None: as usual
 
 
 def read_plan(paths: StudyPaths) -> dict[str, Any]:
@@ -31,4 +33,4 @@ def read_plan(paths: StudyPaths) -> dict[str, Any]:
 def read_facts(paths: StudyPaths) -> PlannedFacts:
     plan = load_plan(paths.plan)
     metric = Metric(plan["metric"], plan["goal"]) if plan["metric"] else None
-    return PlannedFacts(plan["name"], metric, plan["seed_name"])
+    return PlannedFacts(plan["name"], metric, plan["seed_name"], dict(plan["metrics"]))

@@ -19,7 +19,8 @@ Row = dict[str, Any]
 # What every row says of its trial besides its parameters and metrics: parameters stand between the two.
 ROW_HEAD = ("id", "number")
 ROW_TAIL = ("state", "cause", "attempts", "duration_s", "exit_code")
-_GROUP_KEYS = ("id", "number", "n", "mean", "std", "ci95", "failed", "nan", "command")
+GROUP_STATISTICS = ("n", "mean", "std", "ci95", "failed", "nan")
+_GROUP_KEYS = (*ROW_HEAD, *GROUP_STATISTICS, "command")
 _NOT_WELL = frozenset({State.FAILED.value, State.INTERRUPTED.value})
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _STAT_SUFFIX = {"last": "", "min": ".min", "max": ".max"}
@@ -40,8 +41,7 @@ class GroupRow:
 
     def to_row(self) -> Row:
         settings = {reserved_name(name, _GROUP_KEYS): value for name, value in self.settings.items()}
-        keys = ("n", "mean", "std", "ci95", "failed", "nan")
-        return {**settings, **{key: getattr(self, key) for key in keys}}
+        return {**settings, **{key: getattr(self, key) for key in GROUP_STATISTICS}}
 
 
 def reserved_name(name: str, reserved: Sequence[str]) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import math
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from windlass.claims.ranges import Range, normalise
+from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
-from windlass.collect.best import best_numbers
+from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
 from windlass.collect.missing import read_ended, report_missing
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
-from windlass.journal.fold import AgentRecord, Note, TrialRecord
+from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord
 from windlass.journal.read import journal_files, writer_of
 from windlass.paths import StudyPaths
 from windlass.states import State
@@ -37,6 +39,7 @@ class StudyIndex:
         self._paths = paths
         self._small = sum(self._sizes().values()) < MEMORY_BELOW_BYTES
         self._cache = open_memory() if self._small else open_cache(paths)
+        self._printed: dict[str, Mapping[int, MetricSummary]] = {}  # metric → values that kept output has
 
     def close(self) -> None:
         self._cache.connection.close()
@@ -110,7 +113,21 @@ class StudyIndex:
         for condition, parameters in conditions:
             where = condition + _state_condition(states)
             query = f"SELECT {rows.COLUMNS} FROM trial WHERE {where} ORDER BY number"
-            yield from map(rows.parse_record, self._select(query, parameters))
+            found = map(rows.parse_record, self._select(query, parameters))
+            yield from map(self._with_printed, found) if self._printed else found
+
+    def add_printed(self, metric: str, values: Mapping[int, MetricSummary]) -> None:
+        """From now on answer with these values of a metric, by trial, where the journals have none."""
+        self._printed[metric] = values
+
+    def unreported(self, metric: str) -> list[tuple[int, str, int]]:
+        """Trials whose journals have no value of a metric, as `find_unreported` returns them."""
+        found: list[tuple[int, str, int]] = self._retried(lambda: find_unreported(self._cache.connection, metric))
+        return found
+
+    def _with_printed(self, record: TrialRecord) -> TrialRecord:
+        found = {name: values[record.number] for name, values in self._printed.items() if record.number in values}
+        return replace(record, metrics={**found, **record.metrics}) if found else record
 
     def numbers(self, states: Collection[State]) -> Iterator[int]:
         """The trials in one of these states, without their records."""
@@ -142,8 +159,13 @@ class StudyIndex:
         numbers = self._retried(
             lambda: best_numbers(self._cache.connection, metric, goal, stat, limit=limit, included=included)
         )
-        records = {record.number: record for record in self.records(numbers)}
-        return [records[number] for number in numbers]
+        if self._printed.get(metric):
+            numbers = [*numbers, *_included(self._printed[metric], included)]
+        records = [record for record in self.records(numbers) if record.state is State.DONE]
+        position, sign = STATS.index(stat), -1.0 if goal == "maximize" else 1.0
+        ranked = [(sign * record.metrics[metric][position], record.number, record) for record in records]
+        ranked.sort(key=lambda one: one[:2])
+        return [record for value, _, record in ranked if math.isfinite(value)][:limit]
 
     def durations(self) -> Durations:
         """Of trials that are done; the spread is that of the latest ones."""
@@ -275,6 +297,11 @@ def read_record(paths: StudyPaths, number: int) -> TrialRecord | None:
         return index.record(number)
     finally:
         index.close()
+
+
+def _included(numbers: Iterable[int], ranges: Sequence[Range] | None) -> list[int]:
+    wanted = None if ranges is None else normalise(ranges)
+    return [number for number in numbers if wanted is None or contains(wanted, number)]
 
 
 def _state_condition(states: Collection[State] | None) -> str:

@@ -12,6 +12,7 @@ from windlass.collect.attempts import read_retries
 from windlass.collect.facts import read_facts
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import agents_alive, read_register
+from windlass.collect.printed import add_printed
 from windlass.errors import FolderError, input_error
 from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, read_kept
 from windlass.paths import StudyPaths
@@ -90,12 +91,14 @@ def _link_above(target: str, relative: str) -> str:
 
 def best_trial(paths: StudyPaths) -> str:
     """The id of the best trial by the study's metric. Raises InputError where there is none."""
-    metric = read_facts(paths).metric
+    facts = read_facts(paths)
+    metric = facts.metric
     if metric is None:
         raise input_error("the study names no metric to judge by", "`metric: {name: loss}` in the study")
     index = StudyIndex(paths)
     index.refresh()
     try:
+        add_printed(paths, index, metric.name, facts.patterns.get(metric.name))
         records = index.best(metric.name, metric.goal, "last", 1, included=read_register(paths).current)
         if not records:
             raise input_error(

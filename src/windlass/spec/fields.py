@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic_core import PydanticCustomError
 
 from windlass.model import ANY_FILES, Data, Metric, MetricPattern, Warm
+from windlass.spec.goals import GOALS, guess_goal, parse_metric
 from windlass.spec.units import (
     DURATION_FORMS,
     LONGEST_S,
@@ -23,7 +24,6 @@ from windlass.spec.units import (
 from windlass.states import NEVER_RETRIED, Cause
 
 ARGS_FORMATS = ("--k v", "--k=v", "k=v", "fire")
-_GOALS = {"minimize": "minimize", "min": "minimize", "maximize": "maximize", "max": "maximize"}
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|SECRET_?KEY|ACCESS_?KEY)($|_)", re.IGNORECASE)
 _RANGE = re.compile(r"(-?\d{1,300})\s*\.\.\s*(-?\d{1,300})")
 _MOST_SEEDS = 1_000_000  # they are kept in memory
@@ -337,19 +337,16 @@ def check_on_nan(value: Any) -> str:
 def check_metric(value: Any) -> Metric:
     """A name, ``name:goal``, or a mapping with name and goal."""
     if isinstance(value, str) and value.strip():
-        name, _, goal = value.rpartition(":")
-        if name and goal in _GOALS:
-            return Metric(name, _GOALS[goal])  # type: ignore[arg-type]
-        return Metric(value)
+        return parse_metric(value)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise wrong("metric must be a name, or a mapping with name and goal", "metric: {name: loss, goal: minimize}")
     unknown = next((key for key in value if key not in ("name", "goal", "target", "impute")), None)
     if unknown is not None:
         raise wrong(f"metric has no key {unknown!r}", "metric: {name: loss, goal: minimize}", (unknown,))
-    goal = value.get("goal", "minimize")
-    if not isinstance(goal, str) or goal not in _GOALS:
+    goal = value.get("goal", guess_goal(value["name"]))
+    if not isinstance(goal, str) or goal not in GOALS:
         raise wrong(f"the goal {goal!r} is neither minimize nor maximize", "goal: minimize", ("goal",))
-    return Metric(value["name"], _GOALS[goal])  # type: ignore[arg-type]
+    return Metric(value["name"], GOALS[goal])  # type: ignore[arg-type]
 
 
 def check_metrics(value: Any) -> tuple[MetricPattern, ...]:

@@ -162,15 +162,16 @@ class StudyKeys(Keys):
         "Seed of the random search. The same seed draws the same settings.", "number", "search_seed: 7", "0"
     )
     metric: Annotated[Any, BeforeValidator(check_metric)] = key(
-        "What decides which trial is best: a name, or `name` and `goal` (`minimize` or `maximize`).",
+        "What decides which trial is best: a name, or `name` and `goal` (`minimize` or `maximize`). Its values are "
+        "those that trials report with `windlass.log`, or else those that they print: `loss=0.12`, `loss: 0.12`, JSON "
+        "lines, progress bars and tables of the usual libraries. `val_loss` is never read as `loss`.",
         "name, or mapping",
         "metric: {name: accuracy, goal: maximize}",
-        "none; `goal` is `minimize`",
+        "none; without `goal` names such as accuracy, reward, return, score and f1 are maximized, all others minimized",
     )
     metrics: Annotated[Any, BeforeValidator(check_metrics)] = key(
-        "Metrics to read from the output: a list of names found as `name=0.12`, `name: 0.12` or in JSON "
-        "lines, or a "
-        "mapping of names to regular expressions with one group.",
+        "More metrics to read from the output: a list of names, which are found as `metric` is, or a mapping of names "
+        "to regular expressions with one group.",
         "list of names, or mapping",
         "metrics: [loss, accuracy]",
     )

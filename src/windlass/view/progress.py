@@ -87,6 +87,11 @@ def render_duration(seconds: float | None) -> str:
     return f"{days}d {hours % 24}h"
 
 
+def render_seconds(seconds: float) -> str:
+    """The same with tenths where they matter: ``0.4s``, ``3.2s``, ``45s``, ``3m 20s``."""
+    return f"{seconds:.1f}s" if 0 <= seconds < 9.95 else render_duration(seconds)
+
+
 def render_rate(rate_per_s: float | None) -> str:
     """A rate in the unit that makes a readable number: a second, a minute or an hour."""
     if rate_per_s is None or math.isnan(rate_per_s):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from windlass.errors import WindlassError, input_error
-from windlass.view.table import columns_of, render_cell, render_table
+from windlass.view.table import columns_of, render_table
 
 FORMATS = ("table", "csv", "json", "parquet")
 
@@ -23,12 +23,10 @@ def write_results(
     stream: TextIO,
     *,
     path: str | None = None,
-    width: int | None = None,
-    color: bool = False,
 ) -> None:
     """Write the rows to `stream`; Parquet, which is no text, to `path`. CSV and JSON hold no rows."""
     if kind == "table":
-        stream.write(render_table(list(rows), width=width, color=color))
+        stream.write(render_table(list(rows)))
     elif kind == "csv":
         _write_csv(rows, stream)
     elif kind == "json":
@@ -39,14 +37,6 @@ def write_results(
         _write_parquet(rows, path)
     else:
         raise input_error(f"there is no format {kind!r}", f"one of: {', '.join(FORMATS)}")
-
-
-def render_card(row: Row) -> str:
-    """One row, a line a column: nothing is cut off."""
-    if not row:
-        return "no trial is done yet"
-    width = max(len(name) for name in row)
-    return "\n".join(f"{name:<{width}}  {render_cell(value)}" for name, value in row.items())
 
 
 def render_json(rows: Iterable[Row]) -> Iterator[str]:

@@ -6,13 +6,15 @@ import json
 import math
 import os
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from windlass.view.escapes import BOLD, RESET, escape_line
+from windlass.view.numbers import render_numbers
 
 _GAP = "  "
 _NARROWEST = 6
+_LEFT_OUT = "  …"  # at the end of a header: there are more columns
 
 
 def display_width(text: str) -> int:
@@ -77,32 +79,66 @@ def render_table(
     *,
     width: int | None = None,
     color: bool = False,
+    keep: Collection[str] = (),
 ) -> str:
-    """An aligned table with a header, cut to fit a `width`. Ends with a newline unless it is empty."""
+    """An aligned table with a header, cut to fit a `width`. Ends with a newline unless it is empty.
+
+    The numbers of a column have one format. Text is shortened to fit, a number never is: where the columns still do not
+    fit, whole ones are left out from the right, and … stands at the end of the header. Those of `keep` are shown in
+    full, however narrow it is.
+    """
     names = list(columns) if columns is not None else columns_of(rows)
     if not names:
         return ""
-    cells = [[render_cell(row.get(name)) for name in names] for row in rows]
-    headers = [render_cell(name) for name in names]
-    widths = [
-        max([display_width(header), *(display_width(line[i]) for line in cells)]) for i, header in enumerate(headers)
-    ]
-    numeric = [_is_numeric(row.get(name) for row in rows) for name in names]
+    numeric = {name: _is_numeric(row.get(name) for row in rows) for name in names}
+    cells = {name: _render_column([row.get(name) for row in rows], numeric[name]) for name in names}
+    headers = {name: render_cell(name) for name in names}
+    widths = {name: max(map(display_width, [headers[name], *cells[name]])) for name in names}
+    shown = list(names)
     if width is not None:
-        widths = fit_widths(widths, width - len(_GAP) * (len(widths) - 1))
-    lines = [_render_line(line, widths, numeric) for line in [headers, *cells]]
-    if width is not None:
-        lines = [truncate(line, width) for line in lines]
+        whole = {*keep, *(name for name in names if numeric[name])}
+        shown = _fitting(names, widths, whole, width, keep)
+        text = [name for name in shown if name not in whole]
+        taken = sum(widths[name] for name in shown if name in whole) + _left_out_width(shown, names)
+        narrower = fit_widths([widths[name] for name in text], width - taken - len(_GAP) * (len(shown) - 1))
+        widths.update(zip(text, narrower, strict=True))
+    lines = [_render_line([headers[name] for name in shown], shown, widths, numeric)]
+    if len(shown) < len(names):
+        lines[0] += _LEFT_OUT
+    for number in range(len(rows)):
+        lines.append(_render_line([cells[name][number] for name in shown], shown, widths, numeric))
     if color:
         lines[0] = f"{BOLD}{lines[0]}{RESET}"
     return "\n".join(lines) + "\n"
+
+
+def _render_column(values: Sequence[Any], numeric: bool) -> list[str]:
+    return render_numbers(values) if numeric else [render_cell(value) for value in values]
+
+
+def _left_out_width(shown: Sequence[str], names: Sequence[str]) -> int:
+    return len(_LEFT_OUT) if len(shown) < len(names) else 0
+
+
+def _fitting(
+    names: Sequence[str], widths: Mapping[str, int], whole: Collection[str], width: int, keep: Collection[str]
+) -> list[str]:
+    """The columns that fit when text is as narrow as can be; those of `whole` are not shortened."""
+    shown = list(names)
+    droppable = [name for name in names if name not in keep]
+    while len(shown) > 1 and droppable:
+        least = [widths[name] if name in whole else min(widths[name], _NARROWEST) for name in shown]
+        if sum(least) + len(_GAP) * (len(shown) - 1) + _left_out_width(shown, names) <= width:
+            break
+        shown.remove(droppable.pop())
+    return shown
 
 
 def fit_widths(widths: Sequence[int], available: int) -> list[int]:
     """The widest columns made narrower until all fit, none below a readable minimum."""
     result = list(widths)
     while sum(result) > available:
-        widest = max(result)
+        widest = max(result, default=0)
         if widest <= _NARROWEST:
             break
         second = max((w for w in result if w < widest), default=_NARROWEST)
@@ -119,12 +155,14 @@ def _is_numeric(values: Iterable[Any]) -> bool:
     return bool(present) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present)
 
 
-def _render_line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+def _render_line(
+    cells: Sequence[str], names: Sequence[str], widths: Mapping[str, int], numeric: Mapping[str, bool]
+) -> str:
     parts = []
-    for cell, width, right in zip(cells, widths, numeric, strict=True):
-        text = truncate(cell, width)
-        padding = " " * (width - display_width(text))
-        parts.append(padding + text if right else text + padding)
+    for cell, name in zip(cells, names, strict=True):
+        text = cell if numeric[name] else truncate(cell, widths[name])
+        padding = " " * (widths[name] - display_width(text))
+        parts.append(padding + text if numeric[name] else text + padding)
     return _GAP.join(parts).rstrip()
 
 

@@ -1,0 +1,126 @@
+"""Reads kept output again for a metric that no agent looked for, and lists which numbers the output has."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from windlass.agent.metrics import MetricBook
+from windlass.agent.nan_lines import names_metric
+from windlass.agent.printed import PrintedMetrics, find_numbers
+from windlass.claims.ranges import Ranges, contains
+from windlass.collect.index import StudyIndex
+from windlass.collect.output import OutputReader
+from windlass.journal.fold import MetricSummary, parse_metrics
+from windlass.journal.pieces import OURS
+from windlass.paths import StudyPaths
+from windlass.states import State
+
+_LISTED_TRIALS = 20  # whose output is looked through for names
+_LISTED_NAMES = 12
+_LINE_BYTES = 64 * 1024  # of a line that does not end; the agent reads no more of one either
+
+Attempts = Iterable[tuple[int, str, int]]  # of trials: number, agent, and that agent's number of the attempt
+
+
+@dataclass(frozen=True)
+class PrintedNumber:
+    """A number that trials print under a name: how many of those looked at, and the last value of one of them."""
+
+    name: str
+    trials: int
+    value: float
+
+
+@dataclass
+class _Lines:
+    """Puts lines together from pieces of output, which are cut anywhere."""
+
+    take: Callable[[int, bytes], None]
+    rests: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def feed(self, number: int, stream: int, data: bytes) -> None:
+        rest = self.rests.get((number, stream), b"")
+        *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            self.take(number, line)
+        self.rests[number, stream] = rest[-_LINE_BYTES:]
+
+    def finish(self) -> None:
+        for (number, _), rest in self.rests.items():
+            self.take(number, rest)
+
+
+def add_printed(paths: StudyPaths, index: StudyIndex, metric: str, pattern: str | None = None) -> None:
+    """Have the index answer with printed values of a metric for trials that did not report it.
+
+    `pattern` is the study's own regular expression for the metric, if it has one. What was read is remembered until a
+    journal grows; while trials run it is read anew, because their output may be on its way.
+    """
+
+    def read() -> list[tuple[int, dict[str, list[float]]]]:
+        books = read_printed(paths, index.unreported(metric), metric, pattern)
+        return [(number, book.to_json()) for number, book in books.items()]
+
+    question = json.dumps(["printed", metric, pattern])
+    running = next(index.numbers((State.RUNNING,)), None) is not None
+    answer = read() if running else index.remembered(question, read)
+    values: dict[int, MetricSummary] = {}
+    for number, wired in answer:
+        summary = parse_metrics(wired).get(metric)
+        if summary is not None:
+            values[number] = summary
+    index.add_printed(metric, values)
+
+
+def read_printed(
+    paths: StudyPaths, attempts: Attempts, metric: str, pattern: str | None = None
+) -> dict[int, MetricBook]:
+    """The values of a metric that these attempts printed, by the trial's number; only of trials that printed any."""
+    printed = PrintedMetrics([(metric, pattern)])
+    books: dict[int, MetricBook] = {}
+
+    def take(number: int, line: bytes) -> None:
+        found = printed.read(line).get(metric)
+        if found is not None:
+            book = books.setdefault(number, MetricBook())
+            if book.takes(metric, found.source):
+                book.add(metric, found.value)
+
+    _read_lines(paths, attempts, take)
+    return books
+
+
+def list_printed(
+    paths: StudyPaths, index: StudyIndex, included: Ranges, parameters: Iterable[str] = ()
+) -> list[PrintedNumber]:
+    """Which numbers the output of some done trials has, without the study's parameters; likely metrics come first."""
+    records = (record for record in index.records(states=(State.DONE,)) if contains(included, record.number))
+    some = itertools.islice(records, _LISTED_TRIALS)
+    attempts = [(record.number, record.agent, record.attempt) for record in some]
+    left_out = {name.lower() for name in parameters}
+    seen: dict[str, dict[int, float]] = {}
+
+    def take(number: int, line: bytes) -> None:
+        for name, value in find_numbers(line):
+            if name.lower() not in left_out:
+                seen.setdefault(name, {})[number] = value
+
+    _read_lines(paths, attempts, take)
+    found = [PrintedNumber(name, len(values), list(values.values())[-1]) for name, values in seen.items()]
+    found.sort(key=lambda one: (not names_metric(one.name), -one.trials))
+    return found[:_LISTED_NAMES]
+
+
+def _read_lines(paths: StudyPaths, attempts: Attempts, take: Callable[[int, bytes], None]) -> None:
+    by_agent: dict[str, set[tuple[int, int]]] = {}
+    for number, agent, attempt in attempts:
+        by_agent.setdefault(agent, set()).add((number, attempt))
+    for agent, wanted in by_agent.items():
+        lines = _Lines(take)
+        for piece in OutputReader(paths, agent).read(chosen=wanted):
+            if piece.stream != OURS:
+                lines.feed(piece.number, piece.stream, piece.data)
+        lines.finish()

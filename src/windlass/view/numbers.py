@@ -1,0 +1,99 @@
+"""Numbers as people read them: those of a column alike, a mean with its interval, counts, memory and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+
+_MOST_DECIMALS = 6
+_MOST_WHOLE_DIGITS = 7
+_MOST_SIGNIFICANT = 6  # digits of a number that was not rounded before; more are noise
+_SIGNIFICANT = 4  # digits of the greatest number of a column
+_LEAST_SIGNIFICANT = 3  # of the least
+
+
+def render_numbers(values: Sequence[float | None]) -> list[str]:
+    """Numbers of one column in one format: equally many decimals, or all with an exponent. None becomes "".
+
+    Different numbers stay different where six digits tell them apart.
+    """
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if all(isinstance(value, int) for value in finite):
+        return [_render(value, "d") for value in values]
+    return [_render(value, _column_format(finite)) for value in values]
+
+
+def _render(value: float | None, form: str) -> str:
+    if value is None:
+        return ""
+    return format(value, form) if math.isfinite(value) else format(float(value), "g")
+
+
+def _column_format(values: Sequence[float]) -> str:
+    exponents = [_exponent(value) for value in values if value] or [0]
+    greatest, least = max(exponents), min(exponents)
+    needed = max(_needed_decimals(value) for value in values)
+    decimals = max(_SIGNIFICANT - 1 - greatest, _LEAST_SIGNIFICANT - 1 - least, 0)
+    distinct = len({_short(value) for value in values})
+    while decimals < needed and len({f"{value:.{decimals}f}" for value in values}) < distinct:
+        decimals += 1
+    decimals = min(decimals, needed)
+    if decimals <= _MOST_DECIMALS and greatest < _MOST_WHOLE_DIGITS:
+        return f".{decimals}f"
+    mantissa = min(_SIGNIFICANT - 1, max(len(_short(value).as_tuple().digits) - 1 for value in values))
+    return f".{mantissa}e"
+
+
+def _short(value: float) -> Decimal:
+    return Decimal(f"{value:.{_MOST_SIGNIFICANT}g}").normalize()
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(abs(value)))
+
+
+def _needed_decimals(value: float) -> int:
+    exponent = _short(value).as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def render_means(means: Sequence[tuple[float | None, float | None]]) -> list[str]:
+    """Means with half their intervals, such as ``0.849 ± 0.006``: the interval has one digit, the mean ends where it
+    does, and all of a column have the same number of decimals. Without an interval the mean stands alone."""
+    halves = [half for _, half in means if half]
+    known = [mean for mean, _ in means if mean is not None and math.isfinite(mean)]
+    if not halves or not known:
+        return render_numbers([mean for mean, _ in means])
+    greatest = max((_exponent(mean) for mean in known if mean), default=0)
+    shift = greatest if greatest < -_MOST_DECIMALS + 2 or greatest >= _MOST_WHOLE_DIGITS else 0
+    decimals = max(shift - _exponent(float(f"{min(halves):.1g}")), 0)
+    decimals = min(decimals, max(0, shift - greatest + _MOST_SIGNIFICANT - 1))
+    return [_render_mean(mean, half, decimals, shift) for mean, half in means]
+
+
+def _render_mean(mean: float | None, half: float | None, decimals: int, shift: int) -> str:
+    if mean is None or not math.isfinite(mean):
+        return _render(mean, "g")
+    text = f"{mean / 10.0**shift:.{decimals}f}"
+    if half is not None:
+        rounded = f"{half / 10.0**shift:.{decimals}f}"
+        # An interval that rounds to nothing is still one.
+        text += f" ± {half / 10.0**shift:.0e}" if half and not float(rounded) else f" ± {rounded}"
+    if not shift:
+        return text
+    return f"({text})e{shift:+03d}" if half is not None else f"{text}e{shift:+03d}"
+
+
+def render_hours(hours: float) -> str:
+    """GPU-hours and the like: ``1,234``, ``12.5``, ``0.03``; what is less than a hundredth is said to be."""
+    if hours >= 100:
+        return f"{hours:,.0f}"
+    if hours and hours < 0.01:
+        return "less than 0.01"
+    return f"{hours:.3g}" if hours >= 1 else f"{hours:.2f}"
+
+
+def render_memory(megabytes: float) -> str:
+    """``100 MB``, ``1.5 GB``."""
+    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1024:.3g} GB"
