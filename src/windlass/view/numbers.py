@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal
 
 _MOST_DECIMALS = 6
 _MOST_WHOLE_DIGITS = 7
@@ -35,27 +34,28 @@ def _column_format(values: Sequence[float]) -> str:
     greatest, least = max(exponents), min(exponents)
     needed = max(_needed_decimals(value) for value in values)
     decimals = max(_SIGNIFICANT - 1 - greatest, _LEAST_SIGNIFICANT - 1 - least, 0)
-    distinct = len({_short(value) for value in values})
+    distinct = len({f"{value:.{_MOST_SIGNIFICANT}g}" for value in values})
     while decimals < needed and len({f"{value:.{decimals}f}" for value in values}) < distinct:
         decimals += 1
     decimals = min(decimals, needed)
     if decimals <= _MOST_DECIMALS and greatest < _MOST_WHOLE_DIGITS:
         return f".{decimals}f"
-    mantissa = min(_SIGNIFICANT - 1, max(len(_short(value).as_tuple().digits) - 1 for value in values))
+    mantissa = min(_SIGNIFICANT - 1, max(_significant(value) - 1 for value in values))
     return f".{mantissa}e"
 
 
-def _short(value: float) -> Decimal:
-    return Decimal(f"{value:.{_MOST_SIGNIFICANT}g}").normalize()
+def _significant(value: float) -> int:
+    """The digits that a number has, without zeros at its end; more than six are not looked at."""
+    digits = f"{abs(value):.{_MOST_SIGNIFICANT - 1}e}".partition("e")[0].replace(".", "").rstrip("0")
+    return max(1, len(digits))
 
 
 def _exponent(value: float) -> int:
-    return math.floor(math.log10(abs(value)))
+    return int(f"{value:.{_MOST_SIGNIFICANT - 1}e}".partition("e")[2])
 
 
 def _needed_decimals(value: float) -> int:
-    exponent = _short(value).as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0
+    return max(0, _significant(value) - 1 - _exponent(value))
 
 
 def render_means(means: Sequence[tuple[float | None, float | None]]) -> list[str]:
