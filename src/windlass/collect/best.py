@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
 import hashlib
-import heapq
 import itertools
 import json
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from windlass.claims.ranges import Range, normalise
+from windlass.claims.ranges import Range, contains, normalise
 from windlass.errors import input_error
 from windlass.journal.fold import END, parse_metrics
 from windlass.states import State
@@ -76,13 +74,8 @@ def _all_reported(connection: sqlite3.Connection, metric: str) -> bool:
 def _take(numbers: Iterator[int], limit: int, included: Sequence[Range] | None) -> list[int]:
     if included is not None:
         ranges = normalise(included)
-        numbers = (number for number in numbers if _contains(ranges, number))
+        numbers = (number for number in numbers if contains(ranges, number))
     return list(itertools.islice(numbers, limit))
-
-
-def _contains(ranges: Sequence[Range], number: int) -> bool:
-    position = bisect.bisect_right(ranges, (number, math.inf)) - 1
-    return position >= 0 and number < ranges[position][1]
 
 
 def _value_and_condition(metric: str, position: int) -> tuple[str, str]:
@@ -113,9 +106,8 @@ def _scan(connection: sqlite3.Connection, metric: str, goal: str, position: int)
         summary = parse_metrics(json.loads(text)).get(metric)
         if summary is not None and math.isfinite(summary[position]):
             found.append((sign * summary[position], number))
-    heapq.heapify(found)
-    while found:
-        yield heapq.heappop(found)[1]
+    for _, number in sorted(found):
+        yield number
 
 
 def _has_json(connection: sqlite3.Connection) -> bool:
