@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,13 +110,12 @@ def play_out(lefts: Sequence[float], waiting: int, slots: int, typical_s: float)
     ends = [*lefts, *([0.0] * max(0, slots - len(lefts)))]
     if waiting > _PLAYED_OUT:
         return max((sum(lefts) + waiting * typical_s) / slots, *ends)
-    heapq.heapify(ends)
-    last = max(ends)
+    # All waiting trials take equally long, so they end in the order in which they begin: both queues are sorted.
+    first, later = deque(sorted(ends)), deque[float]()
     for _ in range(waiting):
-        end = ends[0] + typical_s
-        heapq.heapreplace(ends, end)
-        last = max(last, end)
-    return last
+        free = first if first and (not later or first[0] <= later[0]) else later
+        later.append(free.popleft() + typical_s)
+    return max(*first, *later, 0.0)
 
 
 def _spread(done: Durations, waves: float) -> float | None:
