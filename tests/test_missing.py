@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.conftest import Project
-from windlass.planning import read_missing
+from windlass.planning import make_plan, read_missing
+from windlass.site.local import Site
 from windlass.spec import Overrides, study_from_command
+from windlass.view.plan import render_plan_text
 
 SITE = ["--site", "narval", "-a", "def-x", "-G", "a100", "-t", "30m"]
 
@@ -40,4 +42,11 @@ def test_trials_of_a_study_that_was_never_run() -> None:
     study = study_from_command(("true", "{n}"), Overrides(params=("n=[1,2,3,4,5]",)))
     missing = read_missing(study, "/nowhere")
     assert missing.count == 5 and [trial.settings["n"] for trial in missing.examples] == [1, 2, 5]
+    assert "  … 2 more\n  true 5\n" in render_plan_text(make_plan(study, {}, Site(2, 8000)))
+    many = study_from_command(
+        ("true", "{n}", "{m}"), Overrides(params=(f"n={list(range(200))}", f"m={list(range(200))}"))
+    )
+    assert "  true 0 2\n  … 39,997 more\n" in render_plan_text(make_plan(many, {}, Site(2, 8000))), (
+        "the last is not known"
+    )
     assert read_missing(study, "/nowhere", 2).count == 2 and read_missing(study, "/nowhere", 9).count == 5

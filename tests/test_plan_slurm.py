@@ -254,6 +254,8 @@ def test_the_estimate_does_not_take_the_throttle_for_the_cluster() -> None:
     )
     made = plan(10, {"agents": 10, "throttle": 10}, live(used), gpus=1, time_s=20.0, cpus=1)
     assert made.estimate_s == 60.0 and made.estimate_because == "with 4 jobs at a time: GPUs are idle now for 4 jobs"
+    fewer = plan(4, {"agents": 4, "throttle": 2}, live(), gpus=1, time_s=20.0, cpus=1)
+    assert fewer.estimate_because == "with 2 jobs at a time: GPUs are idle now for 8 jobs", "the limit is two"
 
 
 def test_who_waits_for_resources() -> None:

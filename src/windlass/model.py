@@ -334,6 +334,9 @@ class Submitted:
     outdated: int = 0  # agents at work with former code or settings, which take no more trials; not among `present`
 
 
+MOST_WALKED = 10_000  # trials that are made only to show the last of them
+
+
 @dataclass(frozen=True)
 class Plan:
     """What `run` would do. Frozen; `windlass plan` prints it."""
@@ -364,11 +367,16 @@ class Plan:
     warnings: tuple[str, ...] = ()
     keep_going: bool = False  # also where the first trials all fail alike
     missing: int | None = None  # trials that are to be executed; estimate and cost are theirs. None: all
-    examples: tuple[Trial, ...] = ()  # some of those: the first ones, and the last
+    examples: tuple[Trial, ...] = ()  # some of those: the first ones, and the last if `shows_last`
 
     @property
     def missing_count(self) -> int:
         return self.trial_count if self.missing is None else self.missing
+
+    @property
+    def shows_last(self) -> bool:
+        """Whether the last of the examples is the last trial: to find that of very many would take too long."""
+        return self.missing_count <= MOST_WALKED
 
     @property
     def agents_missing(self) -> int:

@@ -23,6 +23,7 @@ from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional,
 
 from windlass.agent.seal import find_changes, open_tree, seal_tree
 from windlass.agent.unpack import BadArchive, NoRoom, UnreadArchive, mark_damaged, unpack_archive
+from windlass.counted import counted
 from windlass.journal.write import is_full
 from windlass.paths import make_own_folder
 
@@ -283,8 +284,8 @@ class NodeStore:
 
     def _full(self, entry: _Entry) -> NotReady:
         free_bytes, free_files = self._free()
-        files = "" if free_files is None else f" and {free_files:,} files"
-        needs = f"{render_size(entry.need_bytes)} and {entry.need_files:,} files"
+        files = "" if free_files is None else f" and {counted(free_files, 'file')}"
+        needs = f"{render_size(entry.need_bytes)} and {counted(entry.need_files, 'file')}"
         return NotReady(
             f"{FULL} {_node()}: the local disk of {_node()} is full: {entry.what} needs {needs}, "
             f"{self._root} has room for {render_size(free_bytes)}{files}"
@@ -470,7 +471,7 @@ def _node() -> str:
 
 def render_contents(files: int, size: int) -> str:
     """What a folder holds. Sizes are those of the files themselves, wherever a folder is spoken of."""
-    return f"{files:,} files, {render_size(size)}"
+    return f"{counted(files, 'file')}, {render_size(size)}"
 
 
 def render_size(count: float) -> str:

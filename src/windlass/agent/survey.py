@@ -23,6 +23,7 @@ from windlass.agent.mps import Mps, why_not
 from windlass.agent.nvml import Device, NvmlError
 from windlass.agent.probing import UNTOUCHED, growing_mb_per_min, render_probe
 from windlass.agent.runner import Runner
+from windlass.counted import counted
 from windlass.knee import LEAST_GAIN, MPS, PLAIN, Point, choose, find_disturbed, next_k
 from windlass.states import OUT_OF_MEMORY, Cause
 
@@ -219,7 +220,10 @@ class Survey:
 
     def _most(self) -> int:
         """The most that could be tried, and why no more."""
-        limits = [(self._cores, f"{self._cores} cores, one a trial"), (len(self._trials), "no more trials than that")]
+        limits = [
+            (self._cores, f"{counted(self._cores, 'core')}, one a trial"),
+            (len(self._trials), "no more trials than that"),
+        ]
         if self._ask["most"]:
             limits.append((self._ask["most"], f"a cap of {self._ask['most']}"))
         trials, _, probes = self._alike()

@@ -12,17 +12,16 @@ from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
 from windlass.claims.register import Register, RegisterFile, RegisterLost
 from windlass.errors import FolderError
-from windlass.model import Trial
+from windlass.model import MOST_WALKED, Trial
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile, id_number
 
 _FIRST = 2  # trials that are shown before the last one
-_MOST_WALKED = 10_000  # trials that are made only to show the last of them
 
 
 @dataclass(frozen=True)
 class Missing:
-    """`count`: trials that are neither done nor cancelled; `examples`: the first of them, and the last."""
+    """`count`: trials that are neither done nor cancelled; `examples`: the first of them; and the last, of few."""
 
     count: int
     examples: tuple[Trial, ...]
@@ -98,7 +97,7 @@ def _number(trials: Iterator[Trial], known: dict[int, int]) -> Iterator[tuple[in
 def _choose_examples(trials: Iterator[Trial], count: int) -> tuple[Trial, ...]:
     """The first trials and the last one, whose settings differ most from theirs; of very many, the first alone."""
     first = tuple(islice(trials, _FIRST))
-    if count > _MOST_WALKED:
+    if count > MOST_WALKED:
         return (*first, *islice(trials, 1))
     last: Trial | None = None
     for trial in trials:

@@ -9,6 +9,7 @@ import click
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.look import read_register
+from windlass.counted import counted
 from windlass.errors import SchedulerError, input_error
 from windlass.flow import set_throttle
 from windlass.launch.control import send_throttle
@@ -52,7 +53,7 @@ def command(limit: int, study: str | None, folder: str | None, as_json: bool) ->
         arrays = dict(zip(map(str, waiting), shares, strict=True))
         print(json.dumps({"study": paths.folder, "limit": limit, "throttle": arrays, "ending": ending}))
         return
-    text = f"at most {max(limit, sum(shares))} jobs at a time" if limit else "any number of jobs at a time"
+    text = f"at most {counted(max(limit, sum(shares)), 'job')} at a time" if limit else "any number of jobs at a time"
     if ending:
         text += f"; {ending} of the {running} that run end after the trials they have begun"
     print(text)

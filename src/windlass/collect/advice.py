@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect.efficiency import Efficiency, JobGroup
+from windlass.counted import counted
 from windlass.durations import spell_duration
 from windlass.slurm.options import render_time
 from windlass.slurm.states import ENDED, JobState
@@ -87,7 +88,7 @@ def _advise_cpus(usage: Usage, sources: Mapping[str, Any], plan: Mapping[str, An
     if cores is None or not isinstance(asked, (int, float)) or asked <= 1:
         return None
     wanted = whole_cores(cores)
-    because = f"asked {asked:g} cores a trial, nine of ten used at most {cores:.1f}"
+    because = f"asked {counted(asked, 'core')} a trial, nine of ten used at most {cores:.1f}"
     want = {"section": "needs", "word": "cpus", "value": str(wanted), "source": str(sources.get("cpus", ""))}
     return _less_or_more(wanted, 0.0, asked, because, want)
 
@@ -177,7 +178,7 @@ def _script_cpus(jobs: Sequence[JobUse], written: Mapping[str, str] | None) -> A
     if not used or asked <= 1:
         return None
     wanted = whole_cores(max(used))
-    because = f"asked {asked:g} cores, at most {max(used):.1f} were used on average"
+    because = f"asked {counted(asked, 'core')}, at most {max(used):.1f} were used on average"
     said = (written or {}).get("cpus-per-task", "")
     one_task = said.isdecimal() and wanted < int(said) and asked < 2 * int(said)
     fits = one_task and _keeps_memory(jobs, wanted / asked, written or {})

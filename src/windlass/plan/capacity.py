@@ -47,7 +47,7 @@ class Capacity:
         others = f", and {counted(self.ahead, 'job')} of others wait for some" if self.ahead else ""
         if self.free == 0:
             when = "once it starts" if count == 1 else "with 1 job at a time, once it starts"
-        elif self.free >= count:
+        elif min(self.free, wanted) >= count:
             when = "if it starts at once" if count == 1 else "if all start at once"
         else:
             when = f"with {counted(self.at_once(wanted), 'job')} at a time"

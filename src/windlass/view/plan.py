@@ -113,7 +113,7 @@ def _render_commands(plan: Plan) -> list[str]:
     texts = [[shlex.join(words) for _, words in trial.stages] for trial in plan.examples]
     between = plan.missing_count - len(texts)
     if between > 0:
-        texts.insert(len(texts) - 1, [f"… {between:,} more"])
+        texts.insert(len(texts) - int(plan.shows_last), [f"… {between:,} more"])
     return ["commands", *(f"  {render_cell(text)}" for stages in texts for text in stages)]
 
 
