@@ -173,7 +173,7 @@ def _parameters(space: Space) -> dict[str, Parameter]:
         return {parameter.name: parameter for parameter in space.parameters}
     names = dict.fromkeys(name for row in space.rows for name in row)
     columns = {name: Parameter(name, tuple(row[name] for row in space.rows if name in row)) for name in names}
-    return {**columns, **{parameter.name: parameter for parameter in space.parameters}}
+    return {**{parameter.name: parameter for parameter in space.parameters}, **columns}
 
 
 def _bounds(parameter: Parameter) -> tuple[float, float] | None:
