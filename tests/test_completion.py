@@ -142,7 +142,10 @@ def test_what_goes_wrong_is_not_shown(project_folder: Path) -> None:
     env = {**os.environ, "_WINDLASS_COMPLETE": "bash"}
     words = [sys.executable, "-m", "windlass", "windlass results --where "]
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 1)
+    assert done.stdout in ("", "plain\n") and done.stderr == ""
+    (project_folder / ".windlass/sweep/trials.idx").unlink()
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.stdout in ("", "plain\n") and done.stderr == ""
 
 
 def test_installing_twice_changes_nothing_and_can_be_undone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -44,6 +45,7 @@ def main(shell: str, words: Sequence[str]) -> int:
 
     bash gives its line up to the cursor as one word; zsh and fish give the words, the last one being the unfinished.
     """
+    sys.stderr = io.StringIO()  # what readers of damaged files warn of, other verbs show
     try:
         given = split_line(words[0]) if shell == "bash" else list(words)
         answer = find_answer(read_table(), given[1:-1], given[-1])
