@@ -165,8 +165,8 @@ def test_a_study_of_an_earlier_version_is_shown_without_its_secrets(project: Pro
     row = {"password": "hunter22", "n": 3, "url": f"https://me:{GITHUB}@x", "lr": "0.1", "command": "echo hunter22"}
     masked = {"password": "***", "n": 3, "url": "https://me:***@x", "lr": "0.1", "command": "echo ***"}
     assert mask_row(row) == masked
-    project.run("run", "--on", "local", "-e", "s", "--param", "word=['a-b-c-d-e']", "--", "echo", "{word}")
+    project.run("run", "--on", "local", "-e", "s", "--param", "casswd=['a-b-c-d-e']", "--", "echo", "{casswd}")
     trials = project.folder / ".windlass" / "s" / "trials.jsonl"
-    trials.write_text(trials.read_text().replace("word", "passwd").replace("a-b-c-d-e", "hunter22x"))
+    trials.write_text(trials.read_text().replace("casswd", "passwd").replace("a-b-c-d-e", "hunter22x"))
     for words in (["results"], ["results", "--json"], ["explain", "0"], ["explain", "0", "--json"], ["status"]):
         assert "hunter22x" not in project.run(*words).stdout
