@@ -9,10 +9,12 @@ import pytest
 
 from tests.conftest import Project
 from windlass.bundle.code import render_left_out
+from windlass.bundle.folder import prepare_folder
 from windlass.bundle.tree import list_code, list_credentials
 from windlass.errors import InputError
 from windlass.planning import make_plan
 from windlass.refusals import check_local_plan
+from windlass.search import iterate_trials
 from windlass.secrets import find_secrets, mask, mask_row
 from windlass.site.local import fetch_local_site
 from windlass.spec import Overrides, load_study
@@ -165,8 +167,8 @@ def test_a_study_of_an_earlier_version_is_shown_without_its_secrets(project: Pro
     row = {"password": "hunter22", "n": 3, "url": f"https://me:{GITHUB}@x", "lr": "0.1", "command": "echo hunter22"}
     masked = {"password": "***", "n": 3, "url": "https://me:***@x", "lr": "0.1", "command": "echo ***"}
     assert mask_row(row) == masked
-    project.run("run", "--on", "local", "-e", "s", "--param", "casswd=['a-b-c-d-e']", "--", "echo", "{casswd}")
-    trials = project.folder / ".windlass" / "s" / "trials.jsonl"
-    trials.write_text(trials.read_text().replace("casswd", "passwd").replace("a-b-c-d-e", "hunter22x"))
+    file = project.write("study.yaml", "command: echo {passwd}\nparameters: {passwd: [hunter22x]}\n")
+    study = load_study(str(file), Overrides())
+    prepare_folder(make_plan(study, {}, fetch_local_site()), iterate_trials(study), list, "test")
     for words in (["results"], ["results", "--json"], ["explain", "0"], ["explain", "0", "--json"], ["status"]):
         assert "hunter22x" not in project.run(*words).stdout
