@@ -14,6 +14,8 @@ import pytest
 
 from tests.conftest import Project, processes_with, wait_for
 from tests.measuring import Machine, put_mps
+from windlass.agent.child import Trial
+from windlass.agent.probing import choose_other, leave_out_failing
 
 # Steps as three kinds of program tell them.
 STEPS = r"""
@@ -138,6 +140,29 @@ class TestWhatGoesWrong:
         assert "    reading 2\n" in done.stderr and "    no such dataset: cifar\n" in done.stderr
         assert "Traceback" not in done.stderr and done.stdout == ""
         assert measured_files(project) == []
+
+    def test_an_end_of_the_grid_that_diverges_is_replaced(self, project: Project) -> None:
+        project.write("t.py", "import sys\nif sys.argv[1] == '8': sys.exit('loss exploded')\n")
+        project.write("study.yaml", "command: python3 t.py {lr} {h}\nparameters: {lr: [1, 2, 8], h: [1, 2]}\n")
+        done = project.run("measure")
+        assert "lr=8 h=2 did not work (failed) and was not measured" in done.stdout
+        (path,) = measured_files(project)
+        measured = json.loads(path.read_text())
+        assert 8 not in [probe["settings"]["lr"] for probe in measured["probes"]] and len(measured["probes"]) == 2
+        assert measured["rounds"] and not [one["note"] for one in measured["rounds"] if one["note"]]
+
+    def test_what_takes_the_place_of_a_trial_that_failed(self) -> None:
+        def trial(number: int, **settings: Any) -> Trial:
+            line = json.dumps({"id": f"t{number}", "stages": [], "settings": settings}, separators=(",", ":"))
+            return Trial(number, line.encode())
+
+        bad, good = trial(0, lr=8, h=2, mb=1), trial(1, lr=1, h=2, mb=1)
+        spare = [trial(2, lr=8, h=1, mb=1), trial(3, lr=2, h=2, mb=2), trial(4, lr=2, h=2, mb=1)]
+        assert choose_other(bad, spare, [good], [bad], ["mb"]) is spare[2], "of the same variant, and not with lr=8"
+        assert choose_other(bad, spare[:1], [good], [bad], ["mb"]) is spare[0], "better than none"
+        assert choose_other(bad, spare[1:2], [good], [bad], ["mb"]) is None
+        assert leave_out_failing(spare, [good], [bad], ["mb"]) == spare[1:]
+        assert leave_out_failing(spare, [good], [], []) == spare == leave_out_failing(spare, [], [*spare], [])
 
     def test_a_program_that_is_not_there(self, project: Project) -> None:
         project.write("study.yaml", "command: nosuchprogram {x}\nparameters: {x: [1, 2]}\n")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+import json
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from windlass.agent.child import Attempt
+from windlass.agent.child import Attempt, Trial
 from windlass.agent.gauge import AttemptGauge
 from windlass.agent.peaks import Level
 from windlass.agent.progress import Estimate
@@ -131,3 +132,55 @@ def _oddities(probe: Dict[str, Any], should_touch_gpu: bool) -> List[str]:
     if should_touch_gpu and probe["gpu_mb"] == 0:
         says.append(UNTOUCHED)
     return says
+
+
+def choose_other(
+    failed: Trial, spare: Sequence[Trial], worked: Sequence[Trial], all_failed: Sequence[Trial], variants: Sequence[str]
+) -> Optional[Trial]:
+    """A trial of the same variant to measure in place of one that failed; None where there is none.
+
+    It is as like the one that failed as can be, but for the setting that made it fail, where that is known: so it takes
+    about as much, and it narrows down which setting that is.
+    """
+    alike = [one for one in spare if _values(one, variants) == _values(failed, variants)]
+    doubtful = _doubtful(worked, all_failed, variants)
+    culprit = doubtful if len(doubtful) == 1 else set()
+    own = _pairs([failed], variants)
+
+    def rank(one: Trial) -> Tuple[int, int]:
+        pairs = _pairs([one], variants)
+        return len(pairs & culprit), -len(pairs & own)
+
+    return min(alike, key=rank, default=None)
+
+
+def leave_out_failing(
+    trials: Sequence[Trial], worked: Sequence[Trial], failed: Sequence[Trial], variants: Sequence[str]
+) -> List[Trial]:
+    """The trials without those that have a setting which only trials that failed had; all of them where none is left.
+
+    What tells variants apart does not count: each of them is measured.
+    """
+    doubtful = _doubtful(worked, failed, variants)
+    kept = [trial for trial in trials if not doubtful & _pairs([trial], variants)]
+    return kept or list(trials)
+
+
+def _doubtful(worked: Sequence[Trial], failed: Sequence[Trial], variants: Sequence[str]) -> Set[Tuple[str, str]]:
+    """Settings that may be why trials failed: those that all of them share, else those that any of them has."""
+    sound = _pairs(worked, variants)
+    shared = set.intersection(*[_pairs([trial], variants) for trial in failed]) if failed else set()
+    return (shared - sound) or (_pairs(failed, variants) - sound)
+
+
+def _pairs(trials: Sequence[Trial], but: Sequence[str]) -> Set[Tuple[str, str]]:
+    return {
+        (name, json.dumps(value, sort_keys=True))
+        for trial in trials
+        for name, value in trial.settings.items()
+        if name not in but
+    }
+
+
+def _values(trial: Trial, names: Sequence[str]) -> List[Any]:
+    return [trial.settings.get(name) for name in names]

@@ -21,7 +21,7 @@ from windlass.agent.filesystems import OpenFiles
 from windlass.agent.frameworks import ask_frameworks
 from windlass.agent.mps import Mps, why_not
 from windlass.agent.nvml import Device, NvmlError
-from windlass.agent.probing import UNTOUCHED, growing_mb_per_min, render_probe
+from windlass.agent.probing import UNTOUCHED, choose_other, growing_mb_per_min, leave_out_failing, render_probe
 from windlass.agent.runner import Runner
 from windlass.counted import counted
 from windlass.knee import LEAST_GAIN, MPS, PLAIN, Point, choose, find_disturbed, next_k
@@ -32,6 +32,8 @@ _STEADY_S = 4.0  # of steps, before a trial alone has shown how fast it is
 _FEWEST_STEPS = 5
 _SHORT_S = 25.0  # trials that take no longer are watched to their end when they are alone
 _MOST_LESSONS = 3
+_MOST_FAILURES = 3  # trials that fail: if none has worked by then, nothing is measured
+_NOT_WORKING = (Cause.FAILED.value, Cause.KILLED.value, Cause.DIVERGED.value)
 _FAR_BEHIND = 0.8
 _MEMORY_MARGIN = 1.05
 _MB = 1024 * 1024
@@ -60,6 +62,8 @@ class Survey:
         self._ask = config.measure
         self._runner = runner
         self._trials = trials
+        self._alone: int = self._ask["probes"]  # so many of them, the first, are measured alone
+        self._left: List[Trial] = []  # of these, those that there was no time for
         self._slots = slots
         self._start = start
         self._note = note
@@ -82,13 +86,9 @@ class Survey:
     def script(self) -> Turn:
         """All of it, in order."""
         self._find_device()
-        for trial in self._trials[: self._ask["probes"]]:
-            yield from self._probe(trial)
-            if self._probes[-1]["cause"] in ("failed", "killed"):
-                self.failed = f"trial {trial.id} did not work: {self._probes[-1]['cause']}"
-                return
-            if self._over():
-                break
+        yield from self._probe_all()
+        if not self._probes:
+            return
         if not self._sound():
             self.failed = f"no trial worked: {self._probes[-1]['cause']}"
             return
@@ -104,6 +104,36 @@ class Survey:
         self._write()
 
     # -- one trial alone
+
+    def _probe_all(self) -> Turn:
+        """Measure trials alone. The ends of a grid may well diverge: another trial takes the place of one that fails.
+
+        `failed` is set where none worked. What is measured afterwards leaves out trials that fail as well, as it seems.
+        """
+        waiting, spare = self._trials[: self._alone], self._trials[self._alone :]
+        worked: List[Trial] = []
+        failed: List[Trial] = []
+        while waiting:
+            trial = waiting.pop(0)
+            yield from self._probe(trial)
+            cause = self._probes[-1]["cause"]
+            if cause in _NOT_WORKING:
+                self._probes.pop()
+                failed.append(trial)
+                self.failed = self.failed or f"trial {trial.id} did not work: {cause}"
+                self._warnings.append(f"{_settings(trial)} did not work ({cause}) and was not measured")
+                other = choose_other(trial, spare, worked, failed, self._ask["variants"])
+                if other is not None and len(failed) < _MOST_FAILURES:
+                    spare.remove(other)
+                    waiting.append(other)
+            else:
+                worked.append(trial)
+            if self._over() or (len(failed) >= _MOST_FAILURES and not worked):
+                break
+        if worked:
+            self.failed = ""
+        self._left, self._alone = waiting, len(worked)
+        self._trials = [*worked, *leave_out_failing(spare, worked, failed, self._ask["variants"])]
 
     def _find_device(self) -> None:
         visible, nvml = self._slots[0].gpus, self._runner.gauges.nvml
@@ -148,7 +178,7 @@ class Survey:
         """Name the trials that there was no time for: by their variant where nobody of it was measured."""
         known = [probe["variant"] for probe in self._probes]
         left = []
-        for trial in self._trials[len(self._probes) : self._ask["probes"]]:
+        for trial in self._left:
             new = [trial.settings.get(name) for name in self._ask["variants"]] not in known
             names = self._ask["variants"] if new else trial.settings
             left.append(" ".join(f"{name}={trial.settings.get(name)}" for name in names))
@@ -243,7 +273,7 @@ class Survey:
 
         Of variants the one that takes least GPU memory: of larger ones fewer fit in any case, and by their memory.
         """
-        names, alone = self._ask["variants"], self._ask["probes"]
+        names, alone = self._ask["variants"], self._alone
         sound = self._sound()
         sizes = {json.dumps(probe["variant"]): probe["gpu_mb"] or 0.0 for probe in reversed(sound)}
         if self._device is None or len(sizes) < 2 or not all(sizes.values()):
@@ -415,6 +445,10 @@ class Survey:
             with contextlib.suppress(OSError):  # it may not even have been made
                 os.unlink(partial)
             raise
+
+
+def _settings(trial: Trial) -> str:
+    return " ".join([f"{name}={value}" for name, value in trial.settings.items()]) or trial.id
 
 
 def _point(result: RoundResult) -> Point:

@@ -256,11 +256,11 @@ class _Watch:
         self._follower.notes.clear()
 
     def _take_end(self, cause: str, event: dict[str, Any]) -> None:
-        if STATE_OF[Cause(cause)] is State.FAILED:
+        if STATE_OF[Cause(cause)] is State.FAILED and self._failed is None:
             self._failed = event
 
     def say_what_failed(self) -> str:
-        """The last trial that failed, and what it printed last; "" where none did."""
+        """The first trial that failed, and what it printed last; "" where none did."""
         if self._failed is None:
             return ""
         number, attempt = self._failed["i"], self._failed["n"]
