@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
+from windlass.cli.options import CommandWithWords
 from windlass.errors import InputError
 from windlass.spec import load_study
 
@@ -44,3 +46,24 @@ def test_files_of_commands_are_still_files_of_commands(tmp_path: Path, name: str
     head = "#!/bin/bash\n" if name == "list.sh" else ""
     (tmp_path / name).write_text(f"{head}# two\npython train.py --lr 1\n./done.sh cd=3\n")
     assert len(load_study(str(tmp_path / name)).tasks) == 2
+
+
+@pytest.mark.parametrize(
+    "args,line",
+    [
+        (["-j", "2", "python", "train.py", "--lr", "1"], "windlass run -j 2 -- python train.py --lr 1"),
+        (["train.py", "--lr", "a b"], "windlass run -- python train.py --lr 'a b'"),
+        (["study.yaml", "--lr", "1"], ""),
+        (["--lr", "1", "--", "python", "train.py"], ""),
+    ],
+)
+def test_a_command_without_two_dashes_is_written_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], line: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    verb = CommandWithWords("run", params=[click.Argument(["study"], required=False), click.Option(["-j"])])
+    with pytest.raises(click.UsageError) as caught:
+        verb.make_context("run", args)
+    _, _, hint = caught.value.message.partition("a command stands behind `--`: ")
+    assert hint == line

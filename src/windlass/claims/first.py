@@ -55,7 +55,7 @@ def find_stop(learned: Learned) -> Optional[Stop]:
     counts = first.get("failed")
     if not isinstance(counts, dict) or first.get("going"):
         return None
-    failed = sum(counts.values())
+    failed = sum(count for count in counts.values() if isinstance(count, int))
     return Stop(failed, str(first.get("reason", ""))) if failed >= LEAST else None
 
 

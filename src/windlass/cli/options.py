@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from windlass.paths import TASK_ENDINGS, YAML_ENDINGS, StudyPaths
 from windlass.trust import close_umask, is_shared
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_PROGRAMS = ("bash", "sh", "torchrun", "accelerate", "deepspeed", "srun", "mpirun", "Rscript", "julia")
 
 
 class CommandWithWords(click.Command):
@@ -26,10 +28,28 @@ class CommandWithWords(click.Command):
             cut = args.index("--")
             ctx.meta["words"] = tuple(args[cut + 1 :])
             args = args[:cut]
-        return super().parse_args(ctx, spread_data(args))
+        try:
+            return super().parse_args(ctx, spread_data(args))
+        except click.UsageError as error:
+            begin = _find_program(args)
+            if begin is None or ctx.meta["words"]:
+                raise
+            before = ["python"] if args[begin].endswith(".py") else []
+            line = shlex.join(["windlass", ctx.info_name or "run", *args[:begin], "--", *before, *args[begin:]])
+            text = f"{error.format_message()}\n  hint: a command stands behind `--`: {line}"
+            raise click.UsageError(text, ctx) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM ARGUMENTS...]"]
+
+
+def _find_program(args: list[str]) -> int | None:
+    """The place of the first word that is a program rather than a study; None where there is none."""
+    for place, word in enumerate(args):
+        name = os.path.basename(word)
+        if name.startswith("python") or name in _PROGRAMS or (word.endswith(".py") and os.path.isfile(word)):
+            return place
+    return None
 
 
 def spread_data(args: list[str]) -> list[str]:
