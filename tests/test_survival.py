@@ -267,7 +267,7 @@ class TestCancelled:
         counts = project.counts()
         assert set(counts) == {"done", "cancelled"}
         assert sum(counts.values()) == 3000
-        assert f"{counts['cancelled']} cancelled" in project.run("run", code=1).stderr
+        assert f"{counts['cancelled']:,} cancelled" in project.run("run", code=1).stderr
         assert int(said.split()[0]) >= counts["cancelled"]
         project.run("retry", "--cancelled", "--quiet")
         assert project.counts() == {"done": 3000}
