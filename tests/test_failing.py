@@ -355,6 +355,6 @@ def test_nothing_that_a_program_logs_is_an_error_inside_it(project: Project) -> 
     assert any("huge: it is an integer that is too large" in note for note in notes)
     by_text = project.json("results", "--by", "n", "--metric", "phase", "--json")
     assert [row["mean"] for row in by_text] == [None, None], "text has no mean"
-    table = project.run("results").stdout
+    table = project.run("results", "--wide").stdout
     assert "phase" in table and "eval" in table
     assert "left out loss" in project.run("explain", "0").stdout
