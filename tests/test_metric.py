@@ -19,7 +19,7 @@ from windlass.journal.pieces import OURS, PIECE, STDERR, STDOUT
 from windlass.model import Metric
 from windlass.paths import StudyPaths
 from windlass.spec.goals import parse_metric
-from windlass.view.numbers import render_hours, render_means, render_memory, render_numbers
+from windlass.view.numbers import render_amount, render_means, render_numbers
 from windlass.view.result_table import render_card, render_groups, render_results, sort_best_first, sort_groups
 from windlass.view.standing import render_missing, render_standing
 from windlass.view.table import display_width, render_table
@@ -171,14 +171,9 @@ def test_a_mean_is_rounded_with_its_interval(means: list[tuple[float | None, flo
     assert render_means(means) == shown
 
 
-def test_hours_and_memory_are_for_people() -> None:
-    assert [render_hours(hours) for hours in (4.44e-06, 0.034, 1.5, 1234.0)] == [
-        "less than 0.01",
-        "0.03",
-        "1.5",
-        "1,234",
-    ]
-    assert [render_memory(mb) for mb in (100.0, 1536.0)] == ["100 MB", "1.5 GB"]
+def test_amounts_are_for_people() -> None:
+    shown = [render_amount(hours) for hours in (0.0, 4.44e-06, 0.034, 1.5, 1234.0)]
+    assert shown == ["0", "less than 0.01", "0.03", "1.5", "1,234"]
 
 
 # -- tables

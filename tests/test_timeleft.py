@@ -122,7 +122,7 @@ def test_status_says_how_long_and_how_much(study: StudyPaths) -> None:
     said = view_to_json(view)
     assert said["spent"]["gpu_h"] == pytest.approx(1.0) and said["to_come"]["gpu_h"] == pytest.approx(10 / 3600, 0.01)
     assert said["time_left"]["seconds"] is None and said["eta_s"] is None
-    assert "GPU-hours: 1 spent, about 0.00278 to come" in render_status(view)
+    assert "GPU-hours: 1 spent, less than 0.01 to come" in render_status(view)
 
 
 def test_a_look_at_what_runs(study: StudyPaths) -> None:

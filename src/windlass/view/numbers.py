@@ -1,4 +1,4 @@
-"""Numbers as people read them: those of a column alike, a mean with its interval, counts, memory and time."""
+"""Numbers as people read them: those of a column alike, a mean with its interval, and amounts."""
 
 from __future__ import annotations
 
@@ -85,15 +85,10 @@ def _render_mean(mean: float | None, half: float | None, decimals: int, shift: i
     return f"({text})e{shift:+03d}" if half is not None else f"{text}e{shift:+03d}"
 
 
-def render_hours(hours: float) -> str:
-    """GPU-hours and the like: ``1,234``, ``12.5``, ``0.03``; what is less than a hundredth is said to be."""
-    if hours >= 100:
-        return f"{hours:,.0f}"
-    if hours and hours < 0.01:
+def render_amount(amount: float) -> str:
+    """GPU-hours, core-hours and the like: ``1,234``, ``12.5``, ``0.03``, ``less than 0.01``."""
+    if amount >= 100:
+        return f"{amount:,.0f}"
+    if 0 < amount < 0.01:
         return "less than 0.01"
-    return f"{hours:.3g}" if hours >= 1 else f"{hours:.2f}"
-
-
-def render_memory(megabytes: float) -> str:
-    """``100 MB``, ``1.5 GB``."""
-    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1024:.3g} GB"
+    return f"{amount:.3g}" if amount >= 1 or not amount else f"{amount:.2f}"

@@ -9,6 +9,7 @@ from typing import Any
 from windlass.counted import counted
 from windlass.durations import spell_duration
 from windlass.model import Cost, PackTerms, Plan, Request, Split, Study, Submitted
+from windlass.view.numbers import render_amount
 from windlass.view.progress import render_duration
 from windlass.view.table import render_cell
 
@@ -277,8 +278,8 @@ def render_cost(cost: Cost) -> str:
     main = (cost.gpu_hours, "GPU-hours") if cost.gpu_hours else (cost.core_hours, "core-hours")
     billed = ""
     if cost.billed is not None and (cost.unit != main[1] or round(cost.billed, 2) != round(main[0], 2)):
-        billed = f" ({_render_amount(cost.billed)} {cost.unit})"
-    return f"{'at most ' if cost.at_most else ''}{_render_amount(main[0])} {main[1]}{billed}"
+        billed = f" ({render_amount(cost.billed)} {cost.unit})"
+    return f"{'at most ' if cost.at_most else ''}{render_amount(main[0])} {main[1]}{billed}"
 
 
 def render_cost_line(plan: Plan, present: int = 0) -> str:
@@ -301,10 +302,6 @@ def render_cost_line(plan: Plan, present: int = 0) -> str:
 def _units(plan: Plan) -> int:
     """How many jobs make a chain; 1 where they do not go on from one another."""
     return 1 if plan.terms is None else plan.terms.units
-
-
-def _render_amount(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _render_about(seconds: float) -> str:

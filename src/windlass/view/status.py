@@ -12,6 +12,7 @@ from windlass.journal.fold import TrialRecord
 from windlass.states import Cause, State
 from windlass.view.escapes import GREEN, RED, paint
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
+from windlass.view.numbers import render_amount
 from windlass.view.progress import render_duration
 from windlass.view.table import render_cell
 from windlass.view.trouble import find_trouble, is_settled
@@ -120,15 +121,12 @@ def render_hours(view: StudyView) -> str:
         ("core-hours", view.spent.core_h, view.to_come.core_h),
     ):
         if spent or to_come:
-            parts = [f"{_short_h(spent or 0.0)} spent"]
+            parts = [f"{render_amount(spent or 0.0)} spent"]
             if to_come:
-                parts.append(f"about {_short_h(to_come)} to come")
+                about = "about " if to_come >= 0.01 else ""
+                parts.append(f"{about}{render_amount(to_come)} to come")
             return f"{word}: {', '.join(parts)}"
     return ""
-
-
-def _short_h(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
 def _render_running(record: TrialRecord, now: float) -> str:
