@@ -13,7 +13,9 @@ PACKING = Path(__file__).parent.parent.parent / "examples/packing"
 A_GPU = 4  # trials of 3 GB on a GPU of 12 GB
 
 # Stands in for `python`: says which GPU of which node it was given, before and after. Lines this short are written whole.
+# Outside of jobs it is asked for the modules that there are, before anything is submitted.
 WITNESS = """#!/bin/sh
+[ -n "$SLURM_JOB_ID" ] || exec "$PYTHON" "$@"
 place="$SLURMD_NODENAME:$CUDA_VISIBLE_DEVICES"
 echo "begin $place" >> "$WITNESSED"
 "$PYTHON" "$@" --plain --steps 20  # how well they learn is tested elsewhere
