@@ -376,7 +376,7 @@ def test_indexes_that_nobody_looks_at_are_removed(study: StudyPaths, on_disk: No
 
 def test_a_journal_that_cannot_be_read_is_named(study: StudyPaths) -> None:
     os.makedirs(study.journal_of("a"))
-    with pytest.raises(FolderError, match="journal: Is a directory"):
+    with pytest.raises(FolderError, match=r"a\.jsonl: cannot be read \(Is a directory\)"):
         look(study)
 
 
