@@ -82,6 +82,17 @@ def test_a_bar_of_an_hour_leaves_little(tmp_path: Path) -> None:
     assert len(log.read()) < 4000 and log.read().endswith(b"3599/3600 [####]")
 
 
+def test_line_without_an_end_is_not_kept_in_memory(tmp_path: Path) -> None:
+    """After a carriage return it was read again from its beginning with every piece: 65 MB took minutes."""
+    log = Log(tmp_path)
+    stream = log.stream()
+    for when in range(40):
+        stream.feed((b"" if when else b"\r") + b"y" * 65536, float(when))
+        assert len(stream._bar) <= 2 * 65536
+    stream.finish(100.0)
+    assert log.read().strip(b"\r") == b"y" * 65536 * 40
+
+
 def test_last_lines(tmp_path: Path) -> None:
     log = Log(tmp_path)
     stream = log.stream()

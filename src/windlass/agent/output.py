@@ -130,6 +130,10 @@ class Stream:
         if b"\r" in last:
             text = last.rstrip(b"\r")
             self._bar = b"\r" + text[text.rfind(b"\r") + 1 :] + last[len(text) :][:1]
+            if len(self._bar) > _LINE_BYTES:
+                # No progress bar is that long: it is kept as it is, and what follows it is not read again and again.
+                bar, self._bar = self._bar, b""
+                self._add_line(bar, b"")
         else:
             self._add_line(last, b"")
 
