@@ -11,7 +11,7 @@ from tests.fuzzing import Targets, fuzzing_folder, run_one
 # Some targets take longer for an input than others: all together stay below a quarter of a minute on a busy machine.
 COUNTS = {
     "study": 150, "sweep": 80, "tasks": 80, "settings": 80, "lint": 20, "options": 60, "expressions": 20, "metrics": 200,
-    "help": 150,
+    "help": 150, "config": 80,
 }  # fmt: skip
 
 

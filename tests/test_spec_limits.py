@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from windlass.cli.lint import read_findings
 from windlass.cli.request import data_paths
 from windlass.collect.jobs import parse_job
 from windlass.errors import InputError
@@ -305,6 +306,7 @@ def test_a_file_of_settings_that_is_not_there(tmp_path: Path) -> None:
         ("metrics: {loss: '(\\u2014)'}\n", "study.yaml:2:17: metrics: the pattern of loss is not a regular expression"),
         ("progress: '\\N{EM DASH}(?P<step>.)'\n", "study.yaml:2:11: progress: this is not a regular expression"),
         ("metrics: {loss: '(x){99999999999}'}\n", "the pattern of loss is not a regular expression"),
+        ('"\\ud800": 1\n', "study.yaml:2:1: this text holds half a character"),
         ("metric: {name: loss, goal: {a: 1}}\n", "study.yaml:2:28: metric: the goal {'a': 1} is neither"),
         ("parameters: {a: {distribution: {a: 1}}}\n", "study.yaml:2:32: there is no distribution"),
         (f"seeds: '{'9' * 5000}'\n", "seeds must be a number, a range or a list"),
@@ -320,6 +322,8 @@ def test_options_of_the_wrong_kind(tmp_path: Path) -> None:
     assert lint_arrays.parse_tasks("9" * 5000) == []
     assert list(_notes(f"#!/bin/bash\n#SBATCH --array={'9' * 5000}\n#SBATCH --time={'9' * 5000}\n"))
     assert parse_job("9" * 5000) is None
+    with pytest.raises(InputError, match="/dev/zero: this is more than 16 MB"):
+        read_findings("/dev/zero")
     with pytest.raises(InputError, match=r"--data 'a: this cannot be split into paths"):
         data_paths(["'a"])
 

@@ -18,6 +18,8 @@ from windlass.site.discover import fetch_cluster, slurm_answers
 from windlass.slurm.directives import parse_script
 from windlass.slurm.lint import Findings, lint_script
 
+_MOST_BYTES = 16 << 20  # four times what Slurm takes by default
+
 
 def read_findings(path: str, array: str | None = None, site: str | None = None) -> Findings:
     """Look at one script, as if it were submitted from here; its own shell and the cluster look too.
@@ -27,9 +29,12 @@ def read_findings(path: str, array: str | None = None, site: str | None = None) 
     """
     try:
         with open(path, "rb") as file:
-            text = file.read()
-    except OSError as error:
-        raise input_error(f"{path}: {error.strerror}") from error
+            text = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise input_error(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(text) > _MOST_BYTES:
+        limit = f"{_MOST_BYTES >> 20} MB"
+        raise input_error(f"{path}: this is more than {limit}, which sbatch does not take", "is it the right file?")
     found = lint_script(text, path, os.getcwd(), os.environ, array)
     if found.shell and b"\r\n" not in text:
         found = replace(found, problems=(*found.problems, *_ask_shell(found.shell, path)))

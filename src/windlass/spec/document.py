@@ -291,7 +291,7 @@ class _Builder:
     def _key(self, node: Node) -> str | None:
         """Keys are text; a number stands for the text it was written as."""
         if isinstance(node, ScalarNode) and node.value and node.tag != _TAG + "null":
-            return str(node.value)
+            return self._join_surrogates(node, str(node.value)) or None
         self._problem(node, "a key must be a word", "put it in single quotes: 'word'")
         return None
 

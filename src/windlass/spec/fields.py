@@ -276,14 +276,18 @@ def check_seeds(value: Any) -> tuple[int, ...]:
     found = _seed_numbers(value)
     if not found:
         raise wrong("there is no seed in this", "seeds: 5")
-    if len(found) > _MOST_SEEDS:
-        raise wrong(f"these are more than {_MOST_SEEDS:,} seeds", "seeds: 5")
+    _check_seed_count(len(found))
     met: set[int] = set()
     for seed in found:
         if seed in met:
             raise wrong(f"the seed {seed} stands here twice", "keep one of the two")
         met.add(seed)
     return found
+
+
+def _check_seed_count(count: int) -> None:
+    if count > _MOST_SEEDS:
+        raise wrong(f"these are more than {_MOST_SEEDS:,} seeds", "seeds: 5")
 
 
 def check_repeat(value: Any) -> int:
@@ -295,11 +299,13 @@ def check_repeat(value: Any) -> int:
 
 def _seed_numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
-        return tuple(range(1, min(value, _MOST_SEEDS + 1) + 1))
+        _check_seed_count(value)
+        return tuple(range(1, value + 1))
     if isinstance(value, str):
         match = _RANGE.fullmatch(value.strip())
         if match:
-            return tuple(range(int(match[1]), min(int(match[2]), int(match[1]) + _MOST_SEEDS) + 1))
+            _check_seed_count(int(match[2]) - int(match[1]) + 1)
+            return tuple(range(int(match[1]), int(match[2]) + 1))
         pieces = [piece.strip() for piece in value.split(",")]
         if all(re.fullmatch(r"-?\d{1,300}", piece) for piece in pieces):
             return tuple(int(piece) for piece in pieces) if len(pieces) > 1 else _seed_numbers(int(pieces[0]))

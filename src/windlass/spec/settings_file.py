@@ -115,12 +115,19 @@ def _check_rows(placed: Iterator[_Placed], problems: _FileProblems) -> tuple[Row
             if wrong is not None:
                 problems.add(*wrong, line)
             names.add(name)
-        text = canonical_json(row)
-        place, first = lines.setdefault(hash(text), (len(rows), line))
-        if place != len(rows) and canonical_json(rows[place]) == text:
+        place, first = lines.setdefault(_hash(row), (len(rows), line))
+        if place != len(rows) and canonical_json(rows[place]) == canonical_json(row):
             problems.add(f"these settings stand in line {first} already", "keep one of the two", line)
         rows.append(row)
     return tuple(rows)
+
+
+def _hash(row: Row) -> int:
+    """The same number for equal rows; now and then for others, too."""
+    try:
+        return hash(frozenset(row.items()))
+    except TypeError:  # a list or a mapping is among the values
+        return hash(canonical_json(row))
 
 
 # -- CSV
@@ -256,9 +263,9 @@ def _is_row(row: Any, line: int, problems: _FileProblems) -> bool:
         if isinstance(value, (dict, list)) and _depth(value) > DEEPEST:
             problems.add(f"lists or mappings are nested more than {DEEPEST} deep", "", line)
             return False
-        if isinstance(value, str) and not _is_text(value):
-            problems.add("a text holds half a character", "write the character itself", line)
-            return False
+    if not _is_text(canonical_json(row)):
+        problems.add("a text holds half a character", "write the character itself", line)
+        return False
     return True
 
 
