@@ -28,7 +28,7 @@ from typing import Any
 
 import click
 
-from windlass.agent.metrics import OutputPatterns
+from windlass.agent.printed import PrintedMetrics
 from windlass.agent.progress import Progress
 from windlass.cli import windlass as command_line
 from windlass.collect.choose import parse_states, parse_where
@@ -268,7 +268,7 @@ class Targets:
         study = load_study(path, overrides)
         count_trials(study)
         list(zip(iterate_trials(study), range(3), strict=False))
-        patterns = OutputPatterns([(pattern.name, pattern.regex) for pattern in study.metrics])
+        patterns = PrintedMetrics([(pattern.name, pattern.regex) for pattern in study.metrics])
         patterns.read(b"step 3 loss=0.5 \xff")
         for make in (
             lambda: make_plan(study, {}, self._site),
@@ -383,13 +383,13 @@ class Targets:
         )
         with noted(repr((name, line))):
             data = line.encode("utf-8", "surrogatepass")
-            found, _ = OutputPatterns([(name, None)]).read(data)
-            assert all(isinstance(value, float) for value in found.values())
+            found = PrintedMetrics([(name, None)]).read(data)
+            assert all(isinstance(reading.value, float) for reading in found.values())
             pattern = random_.choice(ODD_SCALARS) + random_.choice(
                 ["(x)", "(?P<step>.)", r"(\u2014)", r"\N{EM DASH}(.)", ""]
             )
             with contextlib.suppress(ValueError):
-                OutputPatterns([(one.name, one.regex) for one in check_metrics({name: pattern})]).read(data)
+                PrintedMetrics([(one.name, one.regex) for one in check_metrics({name: pattern})]).read(data)
             with contextlib.suppress(ValueError):
                 Progress(check_progress(pattern).pattern).read(data)
         return line
