@@ -117,7 +117,7 @@ class TestTable:
         header = lines[0].split()
         assert [header[0], header[1], header[2]] == ["mode", "k", "steps/s"]
         (chosen,) = [line for line in lines if "← chosen" in line]
-        assert chosen.split()[:6] == ["mps", "8", "2025", "5.97", "253", "8.1"]
+        assert chosen.split()[:6] == ["mps", "8", "2025", "5.97", "253.0", "8.1"]
 
     def test_what_failed_says_why_and_what_is_unknown_takes_no_room(self) -> None:
         failed = Round("mps", 32, note="out of GPU memory")

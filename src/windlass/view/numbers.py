@@ -59,15 +59,21 @@ def _needed_decimals(value: float) -> int:
 
 
 def render_means(means: Sequence[tuple[float | None, float | None]]) -> list[str]:
-    """Means with half their intervals, such as ``0.849 ± 0.006``: the interval has one digit, the mean ends where it
-    does, and all of a column have the same number of decimals. Without an interval the mean stands alone."""
+    """Means with half their intervals, such as ``0.849 ± 0.006``, rounded together.
+
+    The least interval of a column has one digit, or two where the first is a 1 and the others are not much greater. All
+    means and intervals end at that digit. Without an interval the mean stands alone.
+    """
     halves = [half for _, half in means if half]
     known = [mean for mean, _ in means if mean is not None and math.isfinite(mean)]
     if not halves or not known:
         return render_numbers([mean for mean, _ in means])
     greatest = max((_exponent(mean) for mean in known if mean), default=0)
     shift = greatest if greatest < -_MOST_DECIMALS + 2 or greatest >= _MOST_WHOLE_DIGITS else 0
-    decimals = max(shift - _exponent(float(f"{min(halves):.1g}")), 0)
+    least = _exponent(float(f"{min(halves):.0e}"))
+    if f"{min(halves):.0e}".startswith("1") and _exponent(max(halves)) <= least:
+        least -= 1  # 0.014 rounded to 0.01 would be wrong by a third
+    decimals = max(shift - least, 0)
     decimals = min(decimals, max(0, shift - greatest + _MOST_SIGNIFICANT - 1))
     return [_render_mean(mean, half, decimals, shift) for mean, half in means]
 
