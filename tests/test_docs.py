@@ -66,7 +66,7 @@ def code_that_means(words: str) -> int:
 
 
 def test_agents_end_with_the_codes_of_the_table(project: Project) -> None:
-    """Codes 4 and 5 are seen on a real cluster, in test_end_of_study.py, and on a full disk, in test_survival.py."""
+    """Code 4 is seen on a real cluster, in test_end_of_study.py; of code 5 only what `run` says, in test_survival.py."""
     project.write("trial.sh", "touch begun-$1; while [ -e hold ]; do sleep 0.05; done; exit $1")
     setup = json.dumps(f"test ! -e {shlex.quote(str(project.folder / 'broken'))}")
     study = f"command: sh trial.sh {{n}}\nparameters: {{n: [0, 7]}}\nslots: 1\nenvironment: {{setup: [{setup}]}}\n"
