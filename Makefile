@@ -16,10 +16,13 @@ demo: .venv/.demo
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzzing --inputs 20000
 
+# Bytecode is written, as it is for users. What pytest makes of the tests is made once, and not by each of its workers.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/.dev
 	sh scripts/setup.sh test
 	$(BIN)/python -m compileall -q src  # as it is where it was installed: tests start thousands of processes
-	$(BIN)/python -m pytest -n 6 --dist worksteal
+	$(BIN)/python -m pytest --collect-only -q > /dev/null || true
+	$(BIN)/python -m pytest -n 6 --dist worksteal --durations 20
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
