@@ -17,14 +17,16 @@ import pytest
 from tests.conftest import Project
 from windlass.agent.child import Trial
 from windlass.agent.claim import TrialQueue
-from windlass.agent.first import FirstTrials
+from windlass.agent.first import FirstTrials, setting_name
 from windlass.agent.listen import Listener
 from windlass.agent.output import OutputLog
 from windlass.agent.pipes import Pipes
-from windlass.claims.first import find_stop, forget_first, report_failures, report_going
+from windlass.claims.first import find_stop, forget_first, has_one_setting, report_failures, report_going
 from windlass.collect.output import OutputReader
 from windlass.journal.reason import LONGEST, describe_failure, find_reason, from_traceback, reason_key
-from windlass.states import Cause
+from windlass.model import Parameter, Space, Stage, Study
+from windlass.search.trials import has_several_settings
+from windlass.states import OUT_OF_MEMORY, Cause
 
 PLAIN = b"""step 1
 Traceback (most recent call last):
@@ -134,9 +136,9 @@ def test_failures_of_all_agents_count_together() -> None:
 class Agent:
     """The first trials of one agent, without the processes."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, seed_name: str | None = None) -> None:
         self.learned: dict[str, Any] = {}
-        self.first = FirstTrials("a", slots, self.learn)
+        self.first = FirstTrials("a", slots, self.learn, seed_name)
 
     def learn(self, change: Any) -> dict[str, Any]:
         self.learned = change(self.learned)
@@ -147,12 +149,18 @@ class Agent:
             self.first.begun(number)
 
     def end(
-        self, number: int, cause: Cause = Cause.FAILED, why: str = "x", book: bool = False, again: bool = False
+        self,
+        number: int,
+        cause: Cause = Cause.FAILED,
+        why: str = "x",
+        book: bool = False,
+        again: bool = False,
+        **settings: Any,
     ) -> None:
-        trial = SimpleNamespace(number=number, stages=[("main", [])])
+        trial = SimpleNamespace(number=number, stages=[("main", [])], settings=settings)
         attempt: Any = SimpleNamespace(trial=trial, stage=0, why=why, book=book)
         self.first.ended(attempt, cause)
-        if cause in (Cause.FAILED, Cause.TIME) and not again:
+        if cause in (Cause.FAILED, Cause.TIME, *OUT_OF_MEMORY) and not again:
             self.first.failed(attempt, cause, 1, 0)
 
     @property
@@ -184,6 +192,7 @@ def test_a_study_goes_on_whose_trials_end_otherwise() -> None:
         (Cause.FAILED, "another reason", False),
         (Cause.DIVERGED, "", False),
         (Cause.TIME, "", True),  # it reported metrics until its time was up
+        (Cause.FAILED, "x", True),  # or until it ended with an exit code
     ):
         agent = Agent(1)
         agent.begin(0, 1, 2, 3, 4)
@@ -200,6 +209,54 @@ def test_a_study_goes_on_whose_trials_end_otherwise() -> None:
     hangs.begin(3)
     hangs.end(3, Cause.TIME, "")
     assert hangs.stopped, "all hang, and none has reported anything"
+
+
+def test_a_trial_that_ran_out_of_memory_does_not_count() -> None:
+    agent = Agent(1)
+    for number, cause in enumerate([Cause.GPU_MEMORY] * 3 + [Cause.HOST_MEMORY] * 3 + [Cause.FAILED] * 2):
+        agent.begin(number)
+        agent.end(number, cause)
+    assert not agent.stopped and agent.first.is_watching, "smaller ones may work"
+    agent.begin(8)
+    agent.end(8)
+    assert agent.stopped
+    wide = Agent(4)
+    wide.begin(0, 1, 2, 3)
+    for number in (0, 1, 2):
+        wide.end(number)
+    wide.end(3, Cause.GPU_MEMORY)
+    assert wide.stopped, "the last of the first has ended"
+
+
+def test_one_setting_that_fails_does_not_stop_a_study_of_several() -> None:
+    agent = Agent(1, "seed")
+    for seed in range(5):
+        agent.begin(seed)
+        agent.end(seed, lr=10, seed=seed)
+        assert not agent.stopped and has_one_setting(agent.learned)
+    agent.begin(5)
+    agent.end(5, lr=0.1, seed=0)
+    assert agent.stopped and not has_one_setting(agent.learned)
+    agents = report_failures({}, "a", 3, "key", "x", ["one"])
+    assert find_stop(agents) is None
+    stop = find_stop(report_failures(agents, "b", 1, "key", "x", ["another"]))
+    assert stop is not None and stop.failed == 4, "settings of all agents count together"
+    assert setting_name({"task": "a", "repeat": 2}, "seed") == setting_name({"task": "a"}, "seed")
+    assert setting_name({"task": "a", "repeat": 2}, "repeat") == setting_name({"task": "a", "repeat": 1}, "repeat")
+    assert setting_name({"task": "a", "seed": 1}, "seed") != setting_name({"task": "b", "seed": 1}, "seed")
+
+
+def test_whether_a_study_has_several_settings() -> None:
+    one, two = Parameter("lr", values=(0.1,)), Parameter("lr", values=(0.1, 0.2))
+    for space, several in (
+        (Space("grid", (one,), seeds=(0, 1, 2)), False),
+        (Space("grid", (two,), seeds=(0, 1, 2)), True),
+        (Space("grid", (two,), seeds=(0, 1), trials=1), False),
+        (Space("list", rows=({"a": 1},), seeds=(0, 1)), False),
+        (Space("list", rows=({"a": 1}, {"a": 2})), True),
+        (Space("grid", seeds=(1, 2, 3), seed_name="repeat", repeats=True), False),
+    ):
+        assert has_several_settings(Study("s", (Stage("main", ("true",)),), space, "/", "/")) is several, space
 
 
 def test_a_trial_that_is_tried_again_has_not_failed_yet() -> None:
@@ -277,11 +334,11 @@ def study(project: Project, lr: list[int], seeds: int) -> None:
 
 
 def test_a_study_that_only_fails_stops_and_goes_on_when_it_is_mended(project: Project) -> None:
-    study(project, [8, 1], 5)
+    study(project, [8], 5)
     ended = project.run("run", code=1).stderr.splitlines()
-    assert project.counts() == {"failed": 3, "waiting": 7}
+    assert project.counts() == {"failed": 3, "waiting": 2}
     assert (
-        "stopped, 7 trials wait: the first 3 trials all failed the same way: RuntimeError: loss exploded" in ended[-2]
+        "stopped, 2 trials wait: the first 3 trials all failed the same way: RuntimeError: loss exploded" in ended[-2]
     )
     assert "`windlass run` goes on" in ended[-1] and "`windlass run --keep-going`" in ended[-1]
     shown = project.run("status").stdout.splitlines()
@@ -294,9 +351,12 @@ def test_a_study_that_only_fails_stops_and_goes_on_when_it_is_mended(project: Pr
     assert "loss exploded" in problem["reason"] and "windlass run" in problem["remedy"]
 
     project.run("retry", code=1)
-    assert project.counts() == {"failed": 3, "waiting": 7}, "it is as bad as before"
+    assert project.counts() == {"failed": 3, "waiting": 2}, "it is as bad as before"
     project.run("run", "--keep-going", code=1)
-    assert project.counts() == {"failed": 5, "done": 5}
+    assert project.counts() == {"failed": 5}
+    study(project, [8, 1], 5)
+    project.run("run", code=1)
+    assert project.counts() == {"failed": 5, "done": 5}, "one setting alone does not stop a study of several"
     shown = project.run("status").stdout.splitlines()
     assert shown[0].startswith("it-s") and "stopped" not in shown[0]
     assert "  5 × RuntimeError: loss exploded at 0x1 (numbers differ; all with lr=8)" in shown

@@ -265,7 +265,8 @@ class Agent:
             loop.prepare(config, slots, ready.env)
         else:
             loop.plan_watch = PlanWatch(paths.plan, config)
-            first = FirstTrials(self._id, self._slots, claimer.learn_if_possible)
+            seed_name = config.seed_name if config.several_settings else None
+            first = FirstTrials(self._id, self._slots, claimer.learn_if_possible, seed_name)
             runner.tally.first = first
             queue.retries_first = lambda: first.is_watching  # Whether a trial fails for good is to be known soon.
             if self._job is not None:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Collection, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
-from windlass.claims.first import Stop, find_stop
+from windlass.claims.first import Stop, find_stop, has_one_setting
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
@@ -104,9 +104,13 @@ class Claimer:
             taken.clear()
             holding = rs.from_numbers(busy)
             if self._may_take(register):
-                agents = len(set(register.held) | {self._agent})
-                wanted = block_size(free, rate_per_s, self._previous, rs.count(register.todo), agents)
-                block, register.todo = rs.take(register.todo, wanted)
+                left, agents = rs.count(register.todo), len(set(register.held) | {self._agent})
+                if has_one_setting(register.learned):
+                    # All that failed had one setting. Trials of one stand together: the last ones have another.
+                    register.todo, block = rs.take(register.todo, max(0, left - free))
+                else:
+                    wanted = block_size(free, rate_per_s, self._previous, left, agents)
+                    block, register.todo = rs.take(register.todo, wanted)
                 taken.extend(block)
                 holding = rs.union(holding, block)
             elif register.held.get(self._agent, []) == holding:

@@ -30,6 +30,7 @@ class AgentConfig:
         self.gpus: List[str] = plan["gpus"]
         self.gpus_per_slot: float = plan["gpus_per_slot"]
         self.seed_name: str = plan["seed_name"]
+        self.several_settings: bool = plan.get("several_settings", False)  # seeds and repetitions aside
         self.timeout_s: Optional[float] = plan["timeout_s"]
         self.grace_s: float = plan["grace_s"]
         self.retries: Dict[str, int] = plan["retries"]
@@ -46,8 +47,8 @@ class AgentConfig:
         self.code: Optional[Dict[str, Any]] = plan.get("code")
         self.settings_key: Optional[str] = plan.get("settings_key")  # changes with what trials get or are kept of
         self.live: Dict[str, Any] = plan.get("live") or {}  # of code that is not frozen: which files it is
-        own = bool(self.code or self.outputs or plan.get("checkpoint"))
-        self.own_folders: bool = plan.get("own_folders", own)  # whether each trial has a working folder of its own
+        # Whether each trial has a working folder of its own.
+        self.own_folders: bool = plan.get("own_folders", bool(self.code or self.outputs or plan.get("checkpoint")))
         self.local_folder: bool = plan.get("local_folder", False)  # whether commands name $SLURM_TMPDIR
         self.data: List[Dict[str, Any]] = plan.get("data") or []
         self.environment: Optional[Dict[str, Any]] = plan.get("environment")

@@ -31,6 +31,7 @@ from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
 from windlass.planfile import encode_plan_file, load_plan
+from windlass.search.trials import has_several_settings
 from windlass.trust import close_like, make_folders
 
 PLAN_VERSION = 1
@@ -245,6 +246,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "job_time_s": plan.request.time_s if plan.request is not None else None,
         "local_scratch": plan.local_scratch,
         "seed_name": study.space.seed_name,
+        "several_settings": has_several_settings(study),
         "timeout_s": settings["timeout_s"].value,
         "grace_s": settings["grace_s"].value,
         "end_grace_s": plan.end_grace_s,

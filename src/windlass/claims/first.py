@@ -2,14 +2,16 @@
 
 In the register, among what agents have learned: {"first": {"alike": key, "reason": text, "failed": {agent: n}}} while
 all that has failed has failed alike, and {"first": {"going": true}} once a trial is done, one failed otherwise, or the
-user asked to go on in any case. The second is final until the next `run` or `retry`.
+user asked to go on in any case. The second is final until the next `run` or `retry`. Where the study has more than one
+setting, seeds and repetitions aside, "settings" has the names of those that have failed, two of them at most.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Collection, Dict, Mapping, NamedTuple, Optional
 
 LEAST = 3  # trials that fail alike before a study stops
+_LEAST_SETTINGS = 2  # that they have among them, where the study has several
 FAILED_ALIKE = "the first trials all failed: "  # how the reason begins that an agent gives for its end
 _NAME = "first"
 Learned = Mapping[str, Any]
@@ -22,15 +24,23 @@ class Stop(NamedTuple):
     reason: str
 
 
-def report_failures(learned: Learned, agent: str, failed: int, key: str, reason: str) -> Dict[str, Any]:
-    """`learned`, and that the first trials of an agent have failed alike: `failed` of them until now."""
+def report_failures(
+    learned: Learned, agent: str, failed: int, key: str, reason: str, settings: Optional[Collection[str]] = None
+) -> Dict[str, Any]:
+    """`learned`, and that the first trials of an agent have failed alike: `failed` of them until now.
+
+    `settings` are the names of the settings that they had; None where the study has only one.
+    """
     first = _read(learned)
     if first.get("going"):
         return dict(learned)
     if first.get("alike", key) != key:
         return report_going(learned)
     counts = {**first.get("failed", {}), agent: failed}
-    return {**learned, _NAME: {"alike": key, "reason": first.get("reason", reason), "failed": counts}}
+    now = {"alike": key, "reason": first.get("reason", reason), "failed": counts}
+    if settings is not None:
+        now["settings"] = sorted({*first.get("settings", ()), *settings})[:_LEAST_SETTINGS]
+    return {**learned, _NAME: now}
 
 
 def report_going(learned: Learned) -> Dict[str, Any]:
@@ -55,8 +65,16 @@ def find_stop(learned: Learned) -> Optional[Stop]:
     counts = first.get("failed")
     if not isinstance(counts, dict) or first.get("going"):
         return None
+    if has_one_setting(learned):
+        return None
     failed = sum(count for count in counts.values() if isinstance(count, int))
     return Stop(failed, str(first.get("reason", ""))) if failed >= LEAST else None
+
+
+def has_one_setting(learned: Learned) -> bool:
+    """Whether all that has failed until now had one setting, and the study has others that may work."""
+    settings = _read(learned).get("settings")
+    return isinstance(settings, list) and len(settings) < _LEAST_SETTINGS
 
 
 def _read(learned: Learned) -> Mapping[str, Any]:

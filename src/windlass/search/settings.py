@@ -18,11 +18,11 @@ def iterate_settings(space: Space) -> Iterator[Mapping[str, Any]]:
     if space.method == "list":
         return _with_seeds(_kept_rows(space), space)
     if space.method == "random":
-        without_seeds = replace(space, seeds=(), exclude=_rules_without_seed(space))
-        return _with_seeds(iterate_random(without_seeds, axes_of(without_seeds)), space)
+        others = without_seeds(space)
+        return _with_seeds(iterate_random(others, axes_of(others)), space)
     if space.trials is not None and space.seeds:
-        without_seeds = replace(space, seeds=(), exclude=_rules_without_seed(space))
-        capped = itertools.islice(iterate_grid(without_seeds, axes_of(without_seeds)), space.trials)
+        others = without_seeds(space)
+        capped = itertools.islice(iterate_grid(others, axes_of(others)), space.trials)
         return _with_seeds(capped, space)
     return itertools.islice(iterate_grid(space, axes_of(space)), space.trials)
 
@@ -41,16 +41,21 @@ def count_settings(space: Space) -> int:
     trials = space.trials or 0
     if space.method == "random":
         return trials * seeds
-    without_seeds = replace(space, seeds=())
-    return min(count_combinations(axes_of(without_seeds), compile_rules(without_seeds)), trials) * seeds
+    others = replace(space, seeds=())
+    return min(count_combinations(axes_of(others), compile_rules(others)), trials) * seeds
 
 
 def count_distinct(space: Space) -> int | None:
     """How many different settings can be drawn, without seeds; None where that cannot be said."""
     if not is_countable(space):
         return None
-    without_seeds = replace(space, seeds=(), exclude=_rules_without_seed(space))
-    return count_combinations(axes_of(without_seeds), compile_rules(without_seeds))
+    others = without_seeds(space)
+    return count_combinations(axes_of(others), compile_rules(others))
+
+
+def without_seeds(space: Space) -> Space:
+    """The same without its seeds, and without the rules that name them."""
+    return replace(space, seeds=(), exclude=_rules_without_seed(space))
 
 
 def _rules_without_seed(space: Space) -> tuple[Mapping[str, tuple[Any, ...]], ...]:

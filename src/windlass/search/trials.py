@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from typing import Any
 
 from windlass.ids import trial_id
 from windlass.model import Stage, Study, Trial
-from windlass.search.settings import count_settings, iterate_settings
+from windlass.search.settings import count_settings, iterate_settings, without_seeds
 from windlass.search.template import Template, fill_text, placeholder_names
 
 
@@ -51,6 +52,13 @@ def count_trials(study: Study) -> int:
         seeds = len(study.space.seeds) or 1
         return sum(seeds if study.space.repeats or _uses_seed(words, study) else 1 for words in study.tasks)
     return count_settings(study.space)
+
+
+def has_several_settings(study: Study) -> bool:
+    """Whether trials differ in more than their seed or the count of their repetition."""
+    if study.tasks:
+        return len(set(study.tasks)) > 1
+    return any(True for _ in itertools.islice(iterate_settings(without_seeds(study.space)), 1, None))
 
 
 def _uses_seed(words: tuple[str, ...], study: Study) -> bool:
