@@ -93,3 +93,7 @@ def test_a_study_that_is_no_longer_found_above_is_named(home: Path) -> None:
     (warning,) = load_study(str(study)).warnings
     assert f"{old} is not continued: {home} is your home folder" in warning
     assert f"mv {old} {home}/project/.windlass" in warning
+    (home / "project" / ".windlass" / "sweep").mkdir(parents=True)
+    (home / "project" / ".windlass" / "sweep" / "plan.json").write_text("{}")
+    (home / "project").chmod(0o777)
+    assert load_study(str(study)).warnings == (warning,), "the folder that is continued is not warned of"

@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,8 @@ from tests.conftest import Project, write_program
 from windlass import trust
 from windlass.agent.build import _refuse_foreign
 from windlass.agent.store import NotReady
+from windlass.bundle.code import _archive
+from windlass.bundle.tree import CodeFile
 from windlass.errors import FolderError
 from windlass.paths import StudyPaths
 from windlass.slurm.queue import read_last_queue
@@ -124,6 +127,29 @@ def test_a_study_may_ask_for_its_group(paths: StudyPaths) -> None:
     trust.make_folders(paths, share=True)
     os.chown(os.path.join(paths.folder, trust.SHARED), NOBODY, NOBODY)
     assert not trust.is_shared(paths.folder)
+
+
+@needs_root
+def test_a_member_of_the_group_goes_on_with_the_archive_of_another() -> None:
+    """Only the owner of a file can set its time."""
+    with tempfile.TemporaryDirectory() as name:
+        project, folder = Path(name, "project"), Path(name, "study")
+        for made in (Path(name), project, folder):
+            made.mkdir(exist_ok=True)
+            made.chmod(0o755)
+        (project / "train.py").write_text("print(1)")
+        os.chown(folder, 0, NOBODY)
+        trust.make_folders(StudyPaths(str(folder)), share=True)
+        files = [CodeFile("train.py", stat.S_IFREG | 0o644, 8)]
+        before = _archive(str(project), files, str(folder))
+        assert os.stat(before[0]).st_gid == NOBODY
+        os.setegid(NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            assert _archive(str(project), files, str(folder)) == before
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
 
 
 def test_set_ups_that_are_in_order(paths: StudyPaths, monkeypatch: pytest.MonkeyPatch) -> None:

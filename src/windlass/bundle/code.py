@@ -144,13 +144,20 @@ def _archive(project: str, files: Sequence[CodeFile], folder: str) -> tuple[str,
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
     else:
-        os.utime(path)
+        _mark_used(path)
     crc32 = size = 0
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):
             crc32 = zlib.crc32(piece, crc32)
             size += len(piece)
     return path, key, size, crc32
+
+
+def _mark_used(path: str) -> None:
+    """The archives that were used last are kept. Only its owner can set the time of a file; another member of a group
+    that shares a study uses the archive as it is."""
+    with contextlib.suppress(PermissionError):
+        os.utime(path)
 
 
 def _open_to_group(project: str, files: Iterable[CodeFile], path: str, folder: str) -> None:

@@ -23,8 +23,9 @@ def locate_project(workdir: str, study_name: str, source: str, warnings: list[st
         return project, [Problem(message, hint, source)]
     for folder in passed_over(workdir):
         old = os.path.join(folder, STUDIES, study_name)
-        if os.path.isfile(StudyPaths(old).plan):
-            new = os.path.join(project, STUDIES)
+        new = os.path.join(project, STUDIES)
+        # A folder that all users can write to is passed over, and is the project's root where the study is in itself.
+        if os.path.realpath(folder) != os.path.realpath(project) and os.path.isfile(StudyPaths(old).plan):
             command = f"mkdir -p {shlex.quote(new)} && mv {shlex.quote(old)} {shlex.quote(new)}"
             warnings.append(
                 f"{old} is not continued: {folder} {why_no_project(folder)} and is no project's root. "
