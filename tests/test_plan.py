@@ -109,6 +109,7 @@ def test_the_agent_is_the_same_bytes_each_time(tmp_path: Path) -> None:
     (tmp_path / "agent.pyz").write_bytes(build_agent())
     names = zipfile.ZipFile(tmp_path / "agent.pyz").namelist()
     assert {name for name, _ in agent_sources()} <= set(names) and "__main__.py" in names
+    assert all(name.endswith(".py") for name in names), "compiled code differs between installations of one version"
 
 
 def lines(*names: str) -> list[tuple[str, bytes]]:

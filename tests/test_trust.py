@@ -21,6 +21,7 @@ from windlass import trust
 from windlass.agent.build import _refuse_foreign
 from windlass.agent.store import NotReady
 from windlass.bundle.code import _archive
+from windlass.bundle.folder import write_agent
 from windlass.bundle.tree import CodeFile
 from windlass.errors import FolderError
 from windlass.paths import StudyPaths
@@ -201,6 +202,17 @@ def test_only_the_agent_that_was_submitted_is_started(tmp_path: Path) -> None:
     assert start().stdout == "another ['FOLDER']\n", "the user's own newer version"
     agent.parent.chmod(0o777)
     assert start().returncode == 2
+    before = agent.read_bytes()
+    write_program(agent, "print('submitted', sys.argv[1:])")
+    assert write_agent(StudyPaths(str(agent.parent))) not in (digest, hashlib.sha256(before).hexdigest())
+    assert start().stdout == "submitted ['FOLDER']\n", "a later run has kept it beside the one that it wrote"
+    for number in range(6):
+        write_program(agent, f"print({number})")
+        write_agent(StudyPaths(str(agent.parent)))
+    kept = list(agent.parent.glob("agent-*.pyz"))
+    assert len(kept) == 4
+    kept[0].rename(agent.parent / f"agent-{digest[:12]}.pyz")
+    assert start().returncode == 2, "its name alone proves nothing"
     agent.parent.chmod(0o755)
     if os.getuid() == 0:
         os.chown(agent, NOBODY, -1)

@@ -164,6 +164,10 @@ class StudyPaths:
         """What is made with the study."""
         return [self.folder, self.claims, self.journal, self.output, self.checkpoints, self.hpc_outputs]
 
+    def former_agent(self, digest: str) -> str:
+        """Where an agent with this SHA-256 is kept once another one is agent.pyz; verified.py looks there."""
+        return self._at(f"agent-{digest[:12]}.pyz")
+
     def journal_of(self, writer: str) -> str:
         return os.path.join(self.journal, writer + ".jsonl")
 

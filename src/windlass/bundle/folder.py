@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
 import json
 import os
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +37,7 @@ from windlass.search.trials import has_several_settings
 from windlass.trust import close_like, make_folders
 
 PLAN_VERSION = 1
+_FORMER_AGENTS = 4  # that are kept
 # What an agent gives to trials or keeps of them, which it reads from plan.json once, when it begins. What comes from
 # its job (slots, CPUs, GPUs, memory) is not among them: a job keeps what it was given.
 _SEEN_BY_TRIALS = (
@@ -185,10 +188,27 @@ def _prepare(
 
 
 def write_agent(paths: StudyPaths) -> str:
-    """Write agent.pyz where it is not this version's. Returns its SHA-256, by which it is recognised when it starts."""
+    """Write agent.pyz where it is not this version's. Returns its SHA-256, by which it is recognised when it starts.
+
+    The one that is replaced stays beside it, under a name with its checksum: jobs that wait may accept no other.
+    """
     program = build_agent()
+    with contextlib.suppress(FileNotFoundError):
+        with open(paths.agent, "rb") as file:
+            former = file.read()
+        if former != program:
+            write_if_changed(paths.former_agent(hashlib.sha256(former).hexdigest()), former)
+            _drop_former_agents(paths)
     write_if_changed(paths.agent, program)
     return hashlib.sha256(program).hexdigest()
+
+
+def _drop_former_agents(paths: StudyPaths) -> None:
+    names = [name for name in os.listdir(paths.folder) if re.fullmatch(r"agent-[0-9a-f]{12}\.pyz", name)]
+    found = [os.path.join(paths.folder, name) for name in names]
+    found.sort(key=lambda path: -os.stat(path).st_mtime)
+    for path in found[_FORMER_AGENTS:]:
+        os.unlink(path)
 
 
 def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import io
-import marshal
 import os
 import zipfile
 
@@ -52,24 +49,18 @@ def agent_sources() -> list[tuple[str, str]]:
 
 
 def build_agent() -> bytes:
-    """The archive's bytes: sources, and the same compiled for this very Python; others fall back to the source."""
+    """The archive's bytes, which depend on the sources alone.
+
+    There is no compiled code in it: that differs between installations, and jobs that wait accept only the agent that
+    they were submitted with, also where another member of a group has run the same version of Windlass since.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         _add(archive, "__main__.py", _MAIN.encode())
         for name, path in agent_sources():
             with open(path, "rb") as file:
-                source = file.read()
-            _add(archive, name, source)
-            _add(archive, name + "c", _compiled(path, name))
+                _add(archive, name, file.read())
     return buffer.getvalue()
-
-
-def _compiled(path: str, name: str) -> bytes:
-    """The module compiled, from the cache that importing it has left where there is one."""
-    module = name.removesuffix(".py").replace("/", ".")
-    code = importlib.machinery.SourceFileLoader(module, path).get_code(module)
-    # Flags 0, time 0: the importer of archives compares it with nothing but the version of Python.
-    return importlib.util.MAGIC_NUMBER + b"\0" * 12 + marshal.dumps(code)
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
