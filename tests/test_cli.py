@@ -178,8 +178,8 @@ def test_results_forms(project: Project) -> None:
     table = project.run("results", "--by", "lr").stdout.splitlines()
     assert [line.split() for line in table] == [
         ["lr", "loss", "n"],
-        ["1", "2", "±", "2", "4"],
-        ["2", "5", "±", "4", "4"],
+        ["1", "2.5", "±", "2.1", "4"],
+        ["2", "5.0", "±", "4.1", "4"],
     ]
     best = project.json("results", "--best", "--json")
     assert best[0]["lr"] == 1 and best[0]["mean"] == 2.5

@@ -48,7 +48,8 @@ def test_a_metric_that_the_program_prints_is_found_and_a_forgotten_one_is_not_lo
     missing = project.run("results", "--best", "--metric", "vall_loss", code=2).stderr
     assert "no trial reported vall_loss: 4 trials done" in missing and "`windlass results --metric val_loss`" in missing
     listed = project.run("results", "--metric", "x").stderr.splitlines()
-    assert listed[2].startswith("their output has: val_loss (") and ", loss (" in listed[2] and "lr" not in listed[2]
+    assert listed[2] == "they reported: loss"
+    assert listed[3].startswith("their output has: val_loss (") and ", loss (" in listed[3] and "lr" not in listed[3]
 
     again = project.run("run", "--on", "local", "--metric", "accuracy", *command).stderr
     assert "no trial reported accuracy" in again and "their output has: val_loss" in again
@@ -105,13 +106,30 @@ def test_what_the_output_has_is_listed_without_the_parameters(printed: StudyPath
     assert list_printed(printed, index, [(0, 5)], ["lr"])[0] == PrintedNumber("loss", 3, 0.01)
     missing = find_missing(printed, index, [(0, 5)], "acc")
     assert [one.name for one in missing.listed] == ["loss", "accuracy"]
+    assert missing.reported == ("loss",)
     assert render_missing(missing)[1:] == [
+        "they reported: loss",
         "their output has: loss (0.01), accuracy (0.5)",
         "`windlass results --metric accuracy` reads it from there; nothing has to run again",
     ]
     assert "print it (`x=0.12`)" in render_missing(Missing("x", 3, 3))[1]
     assert render_missing(Missing("x", 3, 1)) == ["1 of 3 done trials did not report x"]
     assert render_missing(Missing("x", 3, 0)) == []
+    typo = render_missing(Missing("val_los", 3, 3, (), ("step_time", "val_loss")))
+    assert typo[1:] == [
+        "they reported: step_time, val_loss",
+        "`windlass results --metric val_loss` compares the trials by it",
+    ]
+    other = render_missing(Missing("qqq", 3, 3, (), ("val_loss",)))
+    assert other[1:] == [
+        "they reported: val_loss",
+        "`windlass results --metric val_loss` compares the trials by it",
+    ]
+    both = tuple(PrintedNumber(f"{data} accuracy", 3, 0.5) for data in ("train", "evaluation"))
+    assert render_missing(Missing("accuracy", 3, 3, both))[1:] == [
+        "their output has: train accuracy (0.5), evaluation accuracy (0.5)",
+        "`windlass results --metric 'evaluation accuracy'` reads it from there; nothing has to run again",
+    ]
     index.close()
 
 
@@ -128,6 +146,15 @@ def test_the_studys_metric_need_not_be_named_twice() -> None:
     [
         ("loss", "minimize"), ("val/accuracy", "maximize"), ("ep_rew_mean", "maximize"), ("f1", "maximize"),
         ("accuracy:min", "minimize"), ("accuracy_error", "minimize"), ("macro-F1", "maximize"), ("fmap", "minimize"),
+        *((name, "maximize") for name in (
+            "top-1", "top-5", "top_5", "top1", "Top 1", "val/top-1", "topk", "acc@1", "acc1", "hits@10", "Hit@10", "mAP", "mAP50-95", "AP75",
+            "mAP@0.5", "R2", "R^2", "r_squared", "psnr", "bleu", "BLEU-4", "sacrebleu", "rougeL", "rouge-1", "auc-roc", "roc_auc", "aucroc",
+            "R@1", "pass@1", "valAcc", "testAccuracy", "meanIoU", "mIoU", "rank-1", "exact_match", "neg_mean_squared_error", "ndcg@10",
+        )),
+        *((name, "minimize") for name in (
+            "top-1 error", "top1_err", "valLoss", "logloss", "neg_log_likelihood", "nll", "brier_score", "fid_score", "mean_rank", "rmse", "WER",
+            "stop", "top", "r", "perplexity", "f1_loss",
+        )),
     ],
 )  # fmt: skip
 def test_a_goal_follows_from_the_name(text: str, goal: str) -> None:
@@ -166,6 +193,12 @@ def test_numbers_of_a_column_share_their_format(values: list[float | None], show
         ([(0.12345678, 1e-9)], ["0.123457 ± 1e-09"]),
         ([(0.2569, 0.0121), (0.5, None)], ["0.257 ± 0.012", "0.500"]),
         ([(0.5, 0.0)], ["0.5"]),
+        ([(0.75, 1.906)], ["0.75 ± 1.91"]),
+        ([(0.7333, 20.1), (0.5, 3.0)], ["0.733 ± 20.100", "0.500 ± 3.000"]),
+        ([(0.0312, 5.0), (0.9, 2.0)], ["0.031 ± 5.000", "0.900 ± 2.000"]),
+        ([(1.234e-7, 3e-6)], ["(1.23 ± 30.00)e-07"]),
+        ([(2.0, 2.2), (5.0, 4.1)], ["2 ± 2", "5 ± 4"]),
+        ([(0.75, float("inf")), (0.5, 0.01)], ["0.750 ± inf", "0.500 ± 0.010"]),
     ],
 )
 def test_a_mean_is_rounded_with_its_interval(means: list[tuple[float | None, float | None]], shown: list[str]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.agent.metrics import MetricBook, find_step
-from windlass.agent.printed import PLAIN, PrintedMetrics, find_numbers
+from windlass.agent.printed import PLAIN, UNDECIDED, PrintedMetrics, find_numbers
 
 NAN, INF = math.nan, math.inf
 _BAR = "Epoch 1: 100%|██████████| 938/938 [00:10<00:00, 92.1it/s, v_num=0, train_loss=0.11, val_loss=0.22]"
@@ -22,6 +22,8 @@ _TRAINER_EVAL = "{'eval_loss': 0.31, 'eval_accuracy': 0.88, 'eval_runtime': 1.2,
 _IMAGENET = "Epoch: [0][ 10/5005]\tTime 0.5 ( 0.9)\tLoss 6.9312e+00 (6.9e+00)\tAcc@1   0.78 (  0.34)\tAcc@5   1.56"
 _MNIST_TEST = "Test set: Average loss: 0.0263, Accuracy: 9913/10000 (99%)"
 _BOTH = "Epoch 1 train: loss=0.5 acc=0.7 val: loss=0.6 acc=0.8"
+_TRAIN_AND_TEST = "epoch 1 | train accuracy 0.9 | test accuracy 0.5"
+_LIGHTGBM = "[1]\ttraining's auc: 0.9\tvalid_0's auc: 0.75"
 _NESTED = '{"train": {"acc": 0.7, "loss": 0.5}, "val": {"acc": 0.8, "loss": 0.6}, "step": 4}'
 
 # A line, the metric that is searched for, and its value; None where the line does not have it.
@@ -75,6 +77,12 @@ LINES = [
     ("accuracy: 97.5%", "accuracy", 97.5),
     ("accuracy (%): 97.5", "accuracy", 97.5),
     ("accuracy: 45/50", "accuracy", 0.9),
+    ("accuracy: 45 / 50", "accuracy", 0.9),
+    ("accuracy 45 /50 (90%)", "accuracy", 0.9),
+    ("accuracy: 45 / 50.5", "accuracy", None),
+    ("loss: 0.3 / 0.4", "loss", None),
+    ("loss: 0.3 / 10", "loss", None),
+    ("loss: 0.3 / val 0.4", "loss", 0.3),
     ("loss=", "loss", None),
     ("loss=0,12", "loss", None),
     ("time=3.2s", "time", None),
@@ -137,11 +145,25 @@ LINES = [
     ("0:\tlearn: 0.69\ttest: 0.68\tbest: 0.68 (0)\ttotal: 58ms", "test", 0.68),
     ("    accuracy                           0.67         3", "accuracy", 0.67),
     ("Iteration 1, loss = 0.70356125", "loss", 0.70356125),
-    (_BOTH, "loss", 0.5),
-    (_BOTH, "acc", 0.7),
+    (_BOTH, "loss", None),
+    (_BOTH, "acc", None),
     (_BOTH, "val_acc", 0.8),
-    (_NESTED, "loss", 0.5),
+    (_BOTH, "train_acc", 0.7),
+    (_NESTED, "loss", None),
     (_NESTED, "val/loss", 0.6),
+    (_NESTED, "train/loss", 0.5),
+    (_NESTED, "train_loss", 0.5),
+    (_TRAIN_AND_TEST, "accuracy", None),
+    (_TRAIN_AND_TEST, "train accuracy", 0.9),
+    (_TRAIN_AND_TEST, "test_accuracy", 0.5),
+    ("train: accuracy 0.9 | test accuracy 0.5", "accuracy", None),
+    ("test accuracy 0.5 | [train] accuracy 0.9", "accuracy", None),
+    ("accuracy 0.4 train: accuracy 0.9 val: accuracy 0.5", "accuracy", 0.4),
+    ("Training loss: 0.3", "loss", None),
+    ("training loss=0.3", "loss", None),
+    ("train: loss=0.3", "loss", 0.3),
+    (_LIGHTGBM, "auc", None),
+    (_LIGHTGBM, "training's auc", 0.9),
     ('{"val": {"loss": 0.6}, "loss": 0.5}', "loss", 0.5),
 ]
 
@@ -149,7 +171,15 @@ LINES = [
 @pytest.mark.parametrize(("line", "name", "value"), LINES)
 def test_a_metric_is_found_as_programs_print_it(line: str, name: str, value: float | None) -> None:
     found = PrintedMetrics([(name, None)]).read(line.encode()).get(name)
-    assert repr(None if found is None else found.value) == repr(value)
+    is_found = found is not None and found.source != UNDECIDED
+    assert repr(found.value if found is not None and is_found else None) == repr(value)
+
+
+def test_names_that_differ_in_a_digit_are_different_from_line_to_line() -> None:
+    for names in ("top1_acc", "top5_acc"), ("top-1 acc", "top-5 acc"):
+        printed = PrintedMetrics([(names[0], None)])
+        assert printed.read(f"{names[0]}: 0.7".encode())[names[0]].value == 0.7
+        assert not printed.read(f"{names[1]}: 0.9".encode())
 
 
 def test_patterns_of_ones_own_and_several_names() -> None:
@@ -177,6 +207,22 @@ def test_one_metric_has_one_source() -> None:
     assert book.to_json()["accuracy"] == [0.7, 0.7, 0.7, 1]
 
 
+def test_a_trial_is_not_judged_by_its_training_data_where_other_data_are_printed() -> None:
+    train = "Train Epoch: 1 [640/60000 (1%)]\tLoss: 1.1"
+    for lines in [train, _MNIST_TEST], [_MNIST_TEST, train], [_BOTH, "val: loss=0.3"], ["train: loss=1", _BOTH]:
+        book = MetricBook()
+        feed(book, "loss", lines)
+        assert book.to_json() == {}
+        feed(book, "loss", ["loss=0.5", *lines])
+        assert book.to_json() == {"loss": [0.5, 0.5, 0.5, 1]}
+    resumed = MetricBook({"loss": [1.0, 1.0, 1.0, 1]})
+    feed(resumed, "loss", [_BOTH])
+    assert resumed.to_json() == {}
+    alone = MetricBook()
+    feed(alone, "loss", [train, "train: loss=1.0"])
+    assert alone.to_json() == {"loss": [1.0, 1.0, 1.1, 2]}
+
+
 def test_values_of_windlass_log_win_over_printed_ones() -> None:
     book = MetricBook()
     feed(book, "loss", ["loss=9"])
@@ -193,6 +239,9 @@ def test_values_of_windlass_log_win_over_printed_ones() -> None:
         ("best loss so far: 0.1", ["best loss so far"]),
         (_KERAS, ["loss", "accuracy", "val_loss", "val_accuracy"]),
         (_MNIST_TEST, ["test loss", "test Accuracy"]),
+        (_TRAIN_AND_TEST, ["train accuracy", "test accuracy"]),
+        ('{"train":{"accuracy":0.9},"test":{"accuracy":0.5}}', ["train accuracy", "test accuracy"]),
+        (_LIGHTGBM, ["training's auc", "valid_0's auc"]),
         ("GPU 0, layer 3, 10 epochs, seed: 5, took 3.5 seconds", []),
         ("Validation: 100%|███| 3/3 [00:00<00:00, 9it/s, loss=9]", ["validation loss"]),
         ("/home/user/train.py:785: Warning", []),

@@ -8,7 +8,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from windlass.agent.lines import LineCutter
-from windlass.agent.printed import PLAIN
+from windlass.agent.printed import PLAIN, TRAINING, UNDECIDED
 from windlass.events import finite_number, parse_texts, unwire_number, wire_number
 from windlass.journal.write import AppendFile
 
@@ -29,8 +29,9 @@ class MetricBook:
 
     The values of one metric come from one source: windlass.log where the trial uses it for this metric, else the
     number printed under its name alone, else the first label it was printed under. A better source that comes later
-    takes the place of what was recorded before. `before` has the same of the sessions that the attempt went on from, as
-    a journal carries it.
+    takes the place of what was recorded before. Where one label is that of the training data and another is not, the
+    metric has no value: a trial is not judged by its training data unless nothing else is printed. `before` has the
+    same of the sessions that the attempt went on from, as a journal carries it.
     """
 
     def __init__(self, before: Optional[Mapping[str, Any]] = None) -> None:
@@ -51,13 +52,19 @@ class MetricBook:
     def takes(self, name: str, source: str) -> bool:
         """Whether printed values of this source count for a metric, now that one has come."""
         known = self._sources.setdefault(name, source)
-        if known == source:
+        if known == source != UNDECIDED:
             return True
-        if source != PLAIN or known == _LOGGED:
+        if known == _LOGGED:
             return False
-        self._sources[name] = source
-        self.values.pop(name, None)
-        return True
+        if source == PLAIN:
+            self._sources[name] = source
+            self.values.pop(name, None)
+            return True
+        if known != PLAIN and (source == UNDECIDED or TRAINING in (known, source)):
+            self._sources[name] = UNDECIDED
+            self.values.pop(name, None)
+            self._before.pop(name, None)
+        return False
 
     def add(self, name: str, value: float) -> None:
         entry = self.values.get(name)

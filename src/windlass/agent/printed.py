@@ -2,11 +2,12 @@
 
 The agent reads lines with it while trials run; ``windlass results --metric`` reads kept output with it afterwards.
 Names are compared without regard to case and to the signs between their parts: ``val_loss`` is also ``Val loss`` and
-``val/loss``. A part more is another name: ``val_loss`` and ``best loss`` are never read as ``loss``.
+``val/loss``. A part more is another name: ``val_loss``, ``train loss`` and ``best loss`` are never read as ``loss``.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -22,8 +23,8 @@ _CAST = rb"(?:(?:\w+\.)?(?:tensor|array|devicearray|float\d*|int\d*|bfloat16)\(\
 # The first lookahead keeps a number from being cut: 0.12 is not read from 0.12.5, 3.2s, 10:30 or 1,2. The last one
 # refuses `loss 1: 0.5` and `return 0.5 * x`, where a space alone does not make the number the name's value.
 _TAIL = (
-    _BETWEEN + rb"[\"']?" + _CAST + rb"(?P<open>\[\s*)?(?P<value>" + _NUMBER + rb")(?:/(?P<of>\d+))?"
-    rb"(?!\w|[.,:/-]\d|\.\w)(?(open)\s*\])(?(sign)|(?!\s*[:=*+/^]))"
+    _BETWEEN + rb"[\"']?" + _CAST + rb"(?P<open>\[\s*)?(?P<value>" + _NUMBER + rb")(?:\s*/\s*(?P<of>\d+))?"
+    rb"(?!\w|[.,:/-]\d|\.\w|\s*/\s*\d)(?(open)\s*\])(?(sign)|(?!\s*[:=*+/^]))"
 )
 _LETTERS_AND_DIGITS = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _NO_BOUNDARY = _LETTERS_AND_DIGITS + b"@"  # before a name these make another one of it
@@ -39,30 +40,40 @@ _MOST_REMEMBERED = 500
 # Words before a name that leave it what it is: `final loss: 0.1` is the loss.
 _PLAIN = frozenset(
     b"a after and at average avg batch current debug done end ended epoch final finally finished got has info iter its "
-    b"iteration mean metric metrics now our overall result results step the total train training warning with".split()
+    b"iteration mean metric metrics now our overall result results step the total warning with".split()
 )
+_TRAIN = rb"train|training"
 _SETS = rb"val|valid|validation|eval|evaluation|test|testing|dev|holdout"
 _BOUNDS = rb"best|min|minimum|max|maximum|lowest|highest|prev|previous|old|initial|init|target|baseline"
 # Words that make another name of what follows even where that is written `loss=0.1`, without a space.
 _OTHER = frozenset(
-    (_SETS + b"|" + _BOUNDS).split(b"|")
+    (_TRAIN + b"|" + _SETS + b"|" + _BOUNDS).split(b"|")
     + b"policy value actor critic entropy kl reconstruction generator discriminator aux auxiliary".split()
 )
 # A label is valid for what follows it in the line: `[val] loss=0.3`, `Test set: loss 0.3`, `"val": {"loss": 0.3}`, and
-# `Validation: 100%|` of a progress bar. `test: 0.3` is no label but a value.
+# `Validation: 100%|` of a progress bar, and `Train Epoch: 3 [640/60000]`. `test: 0.3` is no label but a value.
 _LABEL = re.compile(
-    rb"(?<![\w./-])(?P<label>train|training|" + _SETS + b"|" + _BOUNDS + rb")"
+    rb"(?<![\w./-])(?P<set>" + _TRAIN + b"|" + _SETS + rb")[ _](?:epoch|step|iter|iteration|batch)\s*[:=#]?\s*\[?\d"
+    rb"|(?<![\w./-])(?P<label>" + _TRAIN + b"|" + _SETS + b"|" + _BOUNDS + rb")"
     rb"(?:[ _](?:set|split|data|metrics|results|epoch|step|model|dataloader)(?: \d+)?)?"
     rb"[\"']?\s*(?:[:\])>|{]|-(?=\s))+\s*(?=\Z|[^\d\s.+-]|\d+%)"
 )
+_OTHER_SET = "another set"  # `test loss 0.3` is no value of `loss`, but tells that `train: loss 0.1` is not the one
 _OWNER = b"'s"  # LightGBM: valid_0's auc: 0.9
 _IS_BOUND = re.compile(_BOUNDS)
+_IS_SET = re.compile(_SETS)
+_IS_TRAINING = re.compile(_TRAIN)
 
 PLAIN = ""  # the source of a number that stands under its name alone
+TRAINING = "train"  # the source of a number under a label such as `train:`
+UNDECIDED = "?"  # the source where one number stands for the training data and another for other data
 
 
 class Reading(NamedTuple):
-    """A number in a line. `source` is the label it stands under, such as ``val``; "" for none."""
+    """A number in a line. `source` is the label it stands under, such as ``val``; "" for none.
+
+    A reading whose source is `UNDECIDED` has no value: the line has several, and which one is meant is not known.
+    """
 
     value: float
     source: str
@@ -89,7 +100,10 @@ class PrintedMetrics:
         return bool(self._own or self._named)
 
     def read(self, line: bytes) -> Dict[str, Reading]:
-        """The metrics that a line has. Of several numbers for one name the last counts, and a plain one the most."""
+        """The metrics that a line has. Of several numbers for one name the last counts, and a plain one the most.
+
+        A number of the training data is never preferred to one of other data: such a line is `UNDECIDED`.
+        """
         found: Dict[str, Reading] = {}
         lowered = line.lower()
         for named in self._named:
@@ -112,12 +126,14 @@ class _Named:
         self.name = name
         self._parts = _parts(name.encode().lower())
         self.last = self._parts[-1] if self._parts else name.encode().lower()
+        self._has_digits = any(part.translate(_SAME_DIGITS) != part or b"0" in part for part in self._parts)
         self._pattern = re.compile(re.escape(self.last) + _TAIL)
         self._sources: Dict[Tuple[bytes, bytes], Optional[str]] = {}
 
     def find(self, line: bytes) -> Optional[Reading]:
         """The value of this metric in a line of small letters; None where it has none."""
         best: Optional[Tuple[int, Reading]] = None
+        sources = set()
         at = line.find(self.last)
         while at >= 0:
             match = None
@@ -127,19 +143,25 @@ class _Named:
                 source = self._source(line[max(0, at - _CONTEXT_BYTES) : at], match["sign"] or b"")
                 value = None if source is None else _number(match["value"], match["of"])
                 if source is not None and value is not None:
+                    sources.add(source)
+                if source is not None and source != _OTHER_SET and value is not None:
                     rank = (0 if source else 2) + (1 if match["sign"] else 0)
                     if best is None or rank >= best[0]:
                         best = (rank, Reading(value, source))
             at = line.find(self.last, at + 1)
-        return None if best is None else best[1]
+        if best is None:
+            return None
+        if PLAIN not in sources and TRAINING in sources and len(sources) > 1:
+            return Reading(math.nan, UNDECIDED)
+        return best[1]
 
     def _source(self, before: bytes, sign: bytes) -> Optional[str]:
         """Where a number comes from, if it is this metric's; None if it is not.
 
         A program prints the same line again and again with other numbers, so the answer is remembered for what stands
-        before the name, whatever the digits in it are.
+        before the name, whatever the digits in it are, unless the name itself has digits: top1_acc is not top5_acc.
         """
-        key = (before.translate(_SAME_DIGITS), sign)
+        key = (before if self._has_digits else before.translate(_SAME_DIGITS), sign)
         if key not in self._sources:
             if len(self._sources) >= _MOST_REMEMBERED:
                 self._sources.clear()
@@ -154,10 +176,18 @@ class _Named:
             if context.label and [context.label, *parts] == self._parts:
                 return PLAIN
             if parts == self._parts and _is_plain(word, context.sign):
-                label = word if word.endswith(_OWNER) else context.label
-                return None if _IS_BOUND.fullmatch(label) else label.decode("utf-8", "replace")
+                return _source_of(word[: -len(_OWNER)] if word.endswith(_OWNER) else context.label)
+            if parts == self._parts and _IS_SET.fullmatch(word):
+                return _OTHER_SET
             parts = [*_parts(word), *parts]
         return None
+
+
+def _source_of(label: bytes) -> Optional[str]:
+    """The source that a label stands for; None where it makes another name, such as ``best``, of what follows."""
+    if _IS_BOUND.fullmatch(label):
+        return None
+    return TRAINING if _IS_TRAINING.fullmatch(label) else label.decode("utf-8", "replace")
 
 
 def strip_control(line: bytes) -> bytes:
@@ -198,19 +228,21 @@ def _words_before(text: bytes) -> List[bytes]:
 
 
 def _label(before: bytes) -> bytes:
-    """The label of the part of the line that ends here; b"" for none, and for the training itself."""
+    """The label of the part of the line that ends here; b"" for none."""
     matches = list(_LABEL.finditer(before))
     if not matches or b"}" in before[matches[-1].end() :]:
         return b""
-    label = matches[-1]["label"]
-    return b"" if label in (b"train", b"training") else label
+    label: bytes = matches[-1]["set"] or matches[-1]["label"]
+    return label
 
 
 def _number(text: bytes, of: Optional[bytes] = None) -> Optional[float]:
-    """The number that a text is. With `of`, the share: ``9876/10000`` is 0.9876."""
+    """The number that a text is. With `of`, the share: ``9876/10000`` is 0.9876; ``0.3/10`` is none."""
     try:
         value = float(text.replace(b",", b""))
-        return value if of is None else value / float(of)
+        if of is None:
+            return value
+        return value / float(of) if value.is_integer() else None
     except (ValueError, ZeroDivisionError):
         return None
 
@@ -241,7 +273,9 @@ def find_numbers(line: bytes) -> Iterator[Tuple[str, float]]:
         if (is_whole and not found.sign) or lowered.startswith(b"%|", match.end()) or ".py" in text:
             continue
         words = found.words
-        if words and (_is_plain(words[-1], found.sign) or _NO_METRIC.issuperset(words)):
+        if words and words[-1].endswith(_OWNER):
+            words = words[-1:]
+        elif words and (_is_plain(words[-1], found.sign) or _NO_METRIC.issuperset(words)):
             words = []
         before = " ".join(word.decode("utf-8", "replace") for word in words) or found.label.decode("ascii")
         yield f"{before} {text.strip('./-')}".lstrip(), value

@@ -22,12 +22,17 @@ _PARAMETERS_FROM = 200  # trials that tell which parameters vary
 
 @dataclass(frozen=True)
 class Missing:
-    """Done trials without a value of a metric. `listed` is what the output has instead, where none has the metric."""
+    """Done trials without a value of a metric.
+
+    Where none has one, `reported` are the names that they passed to windlass.log or were recorded for them, and
+    `listed` is what the output has.
+    """
 
     metric: str
     done: int
     without: int
     listed: tuple[PrintedNumber, ...] = ()
+    reported: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,12 @@ def find_missing(paths: StudyPaths, index: StudyIndex, included: Sequence[Range]
     done = {number for number in index.numbers((State.DONE,)) if contains(ranges, number)}
     without = [record for record in index.records(done & ended) if metric not in record.metrics]
     listed: tuple[PrintedNumber, ...] = ()
+    reported: dict[str, None] = {}
     if done and len(without) == len(done):
         listed = tuple(list_numbers(paths, index, ranges))
-    return Missing(metric, len(done), len(without), listed)
+        for record in without:
+            reported.update(dict.fromkeys(record.metrics))
+    return Missing(metric, len(done), len(without), listed, tuple(reported))
 
 
 def list_numbers(paths: StudyPaths, index: StudyIndex, included: Sequence[Range]) -> list[PrintedNumber]:

@@ -62,9 +62,10 @@ def render_means(means: Sequence[tuple[float | None, float | None]]) -> list[str
     """Means with half their intervals, such as ``0.849 ± 0.006``, rounded together.
 
     The least interval of a column has one digit, or two where the first is a 1 and the others are not much greater. All
-    means and intervals end at that digit. Without an interval the mean stands alone.
+    means and intervals end at that digit, but the greatest mean keeps three digits and every other one two, or
+    all that it has: the interval of two seeds is often wider than the mean. Without an interval the mean stands alone.
     """
-    halves = [half for _, half in means if half]
+    halves = [half for _, half in means if half and math.isfinite(half)]
     known = [mean for mean, _ in means if mean is not None and math.isfinite(mean)]
     if not halves or not known:
         return render_numbers([mean for mean, _ in means])
@@ -73,16 +74,27 @@ def render_means(means: Sequence[tuple[float | None, float | None]]) -> list[str
     least = _exponent(float(f"{min(halves):.0e}"))
     if f"{min(halves):.0e}".startswith("1") and _exponent(max(halves)) <= least:
         least -= 1  # 0.014 rounded to 0.01 would be wrong by a third
-    decimals = max(shift - least, 0)
+    decimals = max(shift - least, shift + max(_least_decimals(mean, greatest) for mean in known), 0)
     decimals = min(decimals, max(0, shift - greatest + _MOST_SIGNIFICANT - 1))
     return [_render_mean(mean, half, decimals, shift) for mean, half in means]
+
+
+def _least_decimals(mean: float, greatest: int) -> int:
+    """The decimals that a mean has at least, whatever its interval is; `greatest` is the exponent of the greatest."""
+    if not mean:
+        return 0
+    exponent = _exponent(mean)
+    digits = _LEAST_SIGNIFICANT if exponent == greatest else _LEAST_SIGNIFICANT - 1
+    return min(digits - 1 - exponent, _needed_decimals(mean))
 
 
 def _render_mean(mean: float | None, half: float | None, decimals: int, shift: int) -> str:
     if mean is None or not math.isfinite(mean):
         return _render(mean, "g")
     text = f"{mean / 10.0**shift:.{decimals}f}"
-    if half is not None:
+    if half is not None and not math.isfinite(half):
+        text += f" ± {half:g}"
+    elif half is not None:
         rounded = f"{half / 10.0**shift:.{decimals}f}"
         # An interval that rounds to nothing is still one.
         text += f" ± {half / 10.0**shift:.0e}" if half and not float(rounded) else f" ± {rounded}"

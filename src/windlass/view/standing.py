@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from windlass.view.numbers import render_means, render_numbers
 from windlass.view.table import render_cell
 
 _SHOWN_PARAMETERS = 8
+_SHOWN_NAMES = 20
+_TRAINING = re.compile("train", re.IGNORECASE)
 
 
 def render_standing(standing: Standing) -> list[str]:
@@ -44,21 +47,40 @@ def render_missing(missing: Missing) -> list[str]:
     if missing.without < missing.done:
         return [f"{missing.without:,} of {counted(missing.done, 'done trial')} did not report {metric}"]
     lines = [f"no trial reported {metric}: {counted(missing.done, 'trial')} done, none has a value of it"]
-    if not missing.listed:
+    printed = [one.name for one in missing.listed]
+    names = list(dict.fromkeys([*missing.reported, *printed]))
+    if not names:
         return [*lines, f"their output has no numbers with names; print it (`{metric}=0.12`) or call windlass.log"]
-    first = shlex.quote(render_cell(_closest(missing.metric, [one.name for one in missing.listed])))
-    return [
-        *lines,
-        f"their output has: {', '.join(map(_render_number, missing.listed))}",
-        f"`windlass results --metric {first}` reads it from there; nothing has to run again",
-    ]
+    if missing.reported:
+        more = ", …" if len(missing.reported) > _SHOWN_NAMES else ""
+        lines.append(f"they reported: {', '.join(map(render_cell, missing.reported[:_SHOWN_NAMES]))}{more}")
+    if missing.listed:
+        lines.append(f"their output has: {', '.join(map(_render_number, missing.listed))}")
+    closest = _closest(missing.metric, names)
+    command = f"`windlass results --metric {shlex.quote(render_cell(closest))}`"
+    if closest in missing.reported:
+        return [*lines, f"{command} compares the trials by it"]
+    return [*lines, f"{command} reads it from there; nothing has to run again"]
 
 
 def _closest(metric: str, names: Sequence[str]) -> str:
-    """The name that was probably meant: a similar one, one that holds the other, or else the first."""
-    similar = difflib.get_close_matches(metric, names, 1)
-    holding = [name for name in names if metric.lower() in name.lower() or name.lower() in metric.lower()]
-    return [*similar, *holding, *names][0]
+    """The name that was probably meant: a similar one, one that holds the other, or else the first.
+
+    One of the training data is only meant where it is named, or where there is no other.
+    """
+    if _TRAINING.search(metric):
+        return _similar(metric, names) or names[0]
+    others = [name for name in names if not _TRAINING.search(name)]
+    return _similar(metric, others) or _similar(metric, names) or [*others, *names][0]
+
+
+def _similar(metric: str, names: Sequence[str]) -> str | None:
+    """A name like the metric's, or one that holds the other; None where there is none."""
+    lowered = {name.lower(): name for name in reversed(names)}
+    close = difflib.get_close_matches(metric.lower(), lowered, 1)
+    holding = [name for name in lowered if metric.lower() in name or name in metric.lower()]
+    found = [*close, *holding]
+    return lowered[found[0]] if found else None
 
 
 def render_unnamed(listed: Sequence[PrintedNumber]) -> list[str]:
