@@ -64,6 +64,7 @@ _IS_BOUND = re.compile(_BOUNDS)
 _IS_SET = re.compile(_SETS)
 _IS_TRAINING = re.compile(_TRAIN)
 
+READING = 2  # changes whenever lines are read otherwise than before; answers that were remembered are then read anew
 PLAIN = ""  # the source of a number that stands under its name alone
 TRAINING = "train"  # the source of a number under a label such as `train:`
 UNDECIDED = "?"  # the source where one number stands for the training data and another for other data

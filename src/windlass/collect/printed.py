@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from windlass.agent.metrics import MetricBook
 from windlass.agent.nan_lines import names_metric
-from windlass.agent.printed import PrintedMetrics, find_numbers
+from windlass.agent.printed import READING, PrintedMetrics, find_numbers
 from windlass.claims.ranges import Ranges, contains
 from windlass.collect.index import StudyIndex
 from windlass.collect.output import OutputReader
@@ -64,7 +64,7 @@ def add_printed(paths: StudyPaths, index: StudyIndex, metric: str, pattern: str 
         books = read_printed(paths, index.unreported(metric), metric, pattern)
         return [(number, book.to_json()) for number, book in books.items()]
 
-    question = json.dumps(["printed", metric, pattern])
+    question = json.dumps(["printed", READING, metric, pattern])
     running = next(index.numbers((State.RUNNING,)), None) is not None
     answer = read() if running else index.remembered(question, read)
     values: dict[int, MetricSummary] = {}
