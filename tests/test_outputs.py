@@ -68,6 +68,9 @@ class TestFinding:
         touch(tmp_path, "lr-1e-3.txt")
         line = b'{"id":"tx","stages":[["main",["--lr=1e-3"]]],"settings":{"lr":0.001}}'
         assert found(tmp_path, ["lr-{lr}.txt"], Trial(0, line)) == ["lr-1e-3.txt"]
+        touch(tmp_path, "s-007.txt")
+        line = b'{"id":"tx","stages":[["main",["007"]]],"written":{"s":"007"},"settings":{"s":7}}'
+        assert found(tmp_path, ["s-{s}.txt"], Trial(0, line)) == ["s-007.txt"]
 
     def test_the_nodes_own_folder_and_absolute_paths(self, tmp_path: Path) -> None:
         local, other = tmp_path / "local", tmp_path / "other"

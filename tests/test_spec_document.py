@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from typing import Any
 
 import pytest
 
+from windlass.bundle.trialwriter import _render_line
 from windlass.errors import InputError
-from windlass.model import Written
-from windlass.spec.document import parse_document
+from windlass.ids import trial_id
+from windlass.model import Trial, Written, WrittenInt
+from windlass.search.values import render_fire, render_hydra, render_json, render_value
+from windlass.spec.document import parse_document, parse_scalar
 
 
 def value_of(text: str) -> Any:
@@ -34,7 +39,7 @@ def syntax_problem(text: str) -> str:
         (".inf", "inf"),
         ("-.inf", "-inf"),
         (".nan", "nan"),
-        ("1_000.5", "1000.5"),
+        ("1_000.5", "1_000.5"),
     ],
 )
 def test_floats_keep_their_text(written: str, text: str) -> None:
@@ -43,12 +48,24 @@ def test_floats_keep_their_text(written: str, text: str) -> None:
     assert value.text == text
 
 
+def test_whole_numbers_keep_their_text_where_it_is_not_the_usual_one() -> None:
+    numbers = {"007": 7, "08": 8, "00123": 123, "0x10": 16, "1_000": 1000, "+5": 5, "0o17": 15, "-0": 0, "-08": -8}
+    for text, number in numbers.items():
+        for value in (value_of(f"a: {text}")["a"], parse_scalar(text)):
+            assert value == number and isinstance(value, WrittenInt) and value.text == text
+            assert render_value(value) == render_hydra(value) == render_fire(value) == text
+            assert copy.deepcopy(value).text == text
+            assert json.dumps(value) == str(number) and render_json([value]) == f"[{number}]"
+        plain, odd = ({"s": found, "t": 1} for found in (number, value))
+        assert trial_id(plain, "") == trial_id(odd, ""), "the same trial as before"
+        line = json.loads(_render_line(Trial("t", odd, ())))
+        assert line["written"] == {"s": text} and line["settings"] == plain
+    assert type(parse_scalar("7")) is int and type(value_of("a: 7")["a"]) is int
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     [
-        ("0x10", 16),
-        ("1_000", 1000),
-        ("0o17", 15),
         ("-5", -5),
         ("'5'", "5"),
         ("!!str 5", "5"),

@@ -26,7 +26,7 @@ def render_config(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     for name, place in config["places"].items():
         if name in settings:
             value = settings[name]
-            if place.get("float") and type(value) is int:
+            if place.get("float") and isinstance(value, int) and not isinstance(value, bool):
                 value = float(value)
             _put(tree, place["at"], render_inline(value, is_json), is_json)
     if is_json:

@@ -22,6 +22,23 @@ class Written(float):
         self.text = text
         return self
 
+    def __reduce__(self) -> tuple[type, tuple[float, str]]:
+        return Written, (float(self), self.text)  # how it is copied
+
+
+class WrittenInt(int):
+    """A whole number that remembers how the user wrote it, so that ``007`` and ``0x10`` reach the program so."""
+
+    text: str
+
+    def __new__(cls, value: int, text: str) -> WrittenInt:
+        self = super().__new__(cls, value)
+        self.text = text
+        return self
+
+    def __reduce__(self) -> tuple[type, tuple[int, str]]:
+        return WrittenInt, (int(self), self.text)  # how it is copied
+
 
 @dataclass(frozen=True)
 class Metric:

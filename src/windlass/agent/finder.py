@@ -115,7 +115,10 @@ def _fill_settings(pattern: str, trial: Trial) -> List[str]:
     for name, value in trial.settings.items():
         token = "{" + name + "}"
         if token in pattern:
-            texts = [text.replace(token, glob.escape(form)) for text in texts for form in _forms(value, trial)]
+            forms = _forms(value, trial)
+            if name in trial.written:
+                forms = list(dict.fromkeys([trial.written[name], *forms]))
+            texts = [text.replace(token, glob.escape(form)) for text in texts for form in forms]
     return texts
 
 

@@ -110,11 +110,14 @@ def _render_line(trial: Trial) -> bytes:
     return _encode(line).encode("utf-8", "surrogatepass") + b"\n"
 
 
+_AS_WRITTEN = (str, int, bool)  # types whose values JSON and the command have alike
+
+
 def _written(settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Settings that JSON would not write as the user did: the agent fills them in as the command has them."""
     texts = {
         name: text
         for name, value in settings.items()
-        if not isinstance(value, (str, int)) and (text := render_value(value)) != render_setting(value)
+        if type(value) not in _AS_WRITTEN and (text := render_value(value)) != render_setting(value)
     }
     return {"written": texts} if texts else {}

@@ -102,7 +102,7 @@ def _equals(value: Any, text: str) -> bool:
         parsed = json.loads(text)
     except ValueError:
         try:
-            parsed = float(text)
+            parsed = int(text, 0) if text.lower().lstrip("+-").startswith(("0x", "0o", "0b")) else float(text)
         except ValueError:
             return False
     return type(parsed) is not bool and bool(parsed == value)

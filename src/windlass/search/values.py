@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.model import ArgsFormat, Written
+from windlass.model import ArgsFormat, Written, WrittenInt
 
 _JSON_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
 _HYDRA_BARE = re.compile(r"[A-Za-z_/][\w./+@%-]*", re.ASCII)
@@ -89,7 +89,7 @@ def _render_in(value: Any, notation: _Notation) -> str:
     return repr(float(value)) if isinstance(value, float) else repr(value)
 
 
-def _written(value: Written) -> str:
+def _written(value: Written | WrittenInt) -> str:
     return value.text
 
 
@@ -107,6 +107,7 @@ _PLAIN: dict[type, Callable[[Any], str]] = {
     int: repr,
     float: repr,
     Written: _written,
+    WrittenInt: _written,
     bool: _plain_bool,
     type(None): repr,
 }
@@ -125,7 +126,7 @@ def render_json(value: Any) -> str:
 
 def render_hydra(value: Any) -> str:
     """A value as hydra reads it behind ``key=``."""
-    if isinstance(value, Written):
+    if isinstance(value, (Written, WrittenInt)):
         return value.text
     return _render_in(value, _HYDRA)
 
@@ -134,7 +135,7 @@ def render_fire(value: Any) -> str:
     """A value as Google's fire reads it behind ``--key=``: text that fire would misread is quoted."""
     if isinstance(value, str):
         return repr(value) if _fire_misreads(value) else value
-    if isinstance(value, Written):
+    if isinstance(value, (Written, WrittenInt)):
         return value.text
     return _render_in(value, _PYTHON)
 

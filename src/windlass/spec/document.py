@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from windlass.errors import InputError, Problem
-from windlass.model import Written
+from windlass.model import Written, WrittenInt
 from windlass.spec.limits import DEEPEST, FILE_HINT, MOST_DIGITS, MOST_REPEATED, MOST_YAML_BYTES
 from windlass.spec.long_lists import TAG as LONG_TAG
 from windlass.spec.long_lists import LongList, parse_plain, take_out
@@ -326,7 +326,7 @@ class _Builder:
             message = f"this whole number has more than {MOST_DIGITS} digits"
             self._problem(node, message, "put it in quotes to pass it on as text")
             return text
-        return number
+        return _with_text(number, text) if isinstance(number, int) else number
 
     def _join_surrogates(self, node: Node, text: str) -> str:
         r"""JSON writes one character as two escapes, ``"\ud83d\ude00"``; YAML reads them as two halves."""
@@ -351,7 +351,7 @@ def parse_scalar(text: str) -> Any:
         return text.lower() == "true"
     try:
         if tag == "int" and abs(_parse_int(text)) < 10**MOST_DIGITS:
-            return _parse_int(text)
+            return _with_text(_parse_int(text), text)
         if tag == "float" or _MISSED_FLOAT.fullmatch(text):
             return _parse_float(text)
     except ValueError:
@@ -369,7 +369,12 @@ def _parse_int(text: str) -> int:
     return sign * int(digits if base == 10 else digits[2:], base)
 
 
+def _with_text(number: int, text: str) -> int:
+    """The number, with its text where Python would write it otherwise: 007, +5, 1_000, 0x10."""
+    return number if str(number) == text else WrittenInt(number, text)
+
+
 def _parse_float(text: str) -> Written:
     """The number with its text; YAML's own words for infinities become those that programs know."""
-    text = _SPECIAL_FLOATS.get(text.lower(), text.replace("_", ""))
-    return Written(float(text), text)
+    text = _SPECIAL_FLOATS.get(text.lower(), text)
+    return Written(float(text.replace("_", "")), text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.errors import InputError
-from windlass.model import Written
+from windlass.model import Written, WrittenInt
 from windlass.spec.document import parse_document
 from windlass.spec.help_option import HelpOption
 from windlass.spec.option_names import Kind
@@ -49,7 +49,7 @@ def _values(config: dict[str, Any], prefix: str) -> Iterator[HelpOption]:
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, list):
         return None
-    if isinstance(value, Written):
+    if isinstance(value, (Written, WrittenInt)):
         return value.text
     return str(value)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from windlass.model import Written
+from windlass.model import Written, WrittenInt
 
 TAG = "!windlass-long-list"
 _LONG = 500  # items; fewer are left to the library
@@ -104,7 +104,7 @@ def parse_plain(text: str) -> Value | None:
         return None
     kind = match.lastindex
     if kind == 1:
-        return int(text)
+        return WrittenInt(int(text), text) if text[0] == "+" or text == "-0" else int(text)
     if kind == 2:
         return Written(float(text), text)
     if kind == 3:
