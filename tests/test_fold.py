@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.collect.follow import Follower
 from windlass.journal.fold import Folded, TrialRecord, fold_events
+from windlass.paths import StudyPaths
 from windlass.states import STATE_OF, Cause, State
 
 Event = dict[str, Any]
@@ -219,3 +223,25 @@ def test_order_of_files_and_splits_of_reads_do_not_matter(written: dict[str, lis
         fold_events(folded, writer, left[writer][:count])
         left[writer] = left[writer][count:]
     assert summary(folded) == summary(fold(written))
+
+
+def test_progress_counts_trials_that_were_put_back_and_done_again(tmp_path: Path) -> None:
+    """Journals of commands are read after those of agents, whenever they were written."""
+    journals = {
+        "20261116-1": [(kind, 1.0, number) for number in (0, 1, 2) for kind in ("start", "end")],
+        "client-20261116-2": [("retry", 2.0, 0)],
+        "20261116-3": [("start", 3.0, 0), ("end", 4.0, 0)],
+        "client-20261116-4": [("retry", 5.0, 1), ("cancel", 5.0, 2)],
+    }
+    (tmp_path / "journal").mkdir()
+    for name, events in journals.items():
+        lines = []
+        for kind, when, number in events:
+            about = {"r": [[number, number + 1]]} if kind in ("retry", "cancel") else {"i": number, "cause": "done"}
+            lines.append(json.dumps({"e": kind, "t": when, **about}) + "\n")
+        (tmp_path / "journal" / f"{name}.jsonl").write_text("".join(lines))
+    follower = Follower(StudyPaths(str(tmp_path)), 3, [(0, 3)])
+    follower.skip_existing()
+    assert (follower.count(State.DONE), follower.count(State.WAITING)) == (2, 1), "trial 0 is done again"
+    (tmp_path / "journal" / "20261116-5.jsonl").write_text('{"e":"start","t":6.0,"i":1}\n')
+    assert follower.update() and follower.count(State.RUNNING) == 1

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.claims.ranges import Ranges, contains
-from windlass.journal.read import JournalReader, journal_files
+from windlass.journal.read import JournalReader, is_of_client, journal_files
 from windlass.paths import StudyPaths
 from windlass.states import STATE_OF, State
 
+_BY_HAND = ("cancel", "retry")  # what users do with trials
 _STATES = tuple(State)
 _CODE = {state: code for code, state in enumerate(_STATES)}
 _CODE_OF_CAUSE = {cause.value: _CODE[state] for cause, state in STATE_OF.items()}
@@ -31,6 +32,8 @@ class Follower:
         self._everything = included == [(0, count)]
         self._readers: dict[str, JournalReader] = {}
         self._on_end = on_end
+        self._by_hand: list[tuple[float, bool, Ranges]] = []  # when the user put trials back (true) or cancelled them
+        self._latest_by_hand = 0.0
         self.counts = [0] * len(_STATES)
         self.counts[_CODE[State.WAITING]] = sum(stop - first for first, stop in included)
         self.ended = 0  # attempts that ended since this object was made
@@ -49,32 +52,51 @@ class Follower:
     def update(self) -> bool:
         """Read what is new. True when there was anything."""
         news = False
-        for path in journal_files(self._paths.journal):
+        paths = journal_files(self._paths.journal)
+        others: list[dict[str, Any]] = []  # of commands, about trials of agents that have died: told after these
+        # What the user did comes first: whether a verdict of an agent is older shows by its time.
+        for path in sorted(paths, key=lambda path: not is_of_client(path)):
             reader = self._readers.setdefault(path, JournalReader(path))
             while events := reader.read():
                 news = True
                 for event in events:
-                    self._take(event)
+                    if is_of_client(path) and event.get("e") not in _BY_HAND:
+                        others.append(event)
+                    else:
+                        self._take(event)
+        for event in others:
+            self._take(event)
         return news
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event.get("e")
         if kind == "start":
-            self._set(event["i"], _CODE[State.RUNNING])
+            self._judge(event, _CODE[State.RUNNING])
         elif kind == "end":
-            self._set(event["i"], _CODE_OF_CAUSE.get(event["cause"], _CODE[State.FAILED]))
+            self._judge(event, _CODE_OF_CAUSE.get(event["cause"], _CODE[State.FAILED]))
             self.ended += 1
             if self._on_end is not None:
                 self._on_end(event["cause"], event)
         elif kind == "again":
-            self._set(event["i"], _CODE[State.WAITING])
-        elif kind in ("cancel", "retry"):
+            self._judge(event, _CODE[State.WAITING])
+        elif kind in _BY_HAND:
+            self._by_hand.append((event["t"], kind == "retry", event["r"]))
+            self._latest_by_hand = max(self._latest_by_hand, event["t"])
             code = _CODE[State.CANCELLED if kind == "cancel" else State.WAITING]
             for first, stop in event["r"]:
                 for number in range(first, stop):
                     self._set(number, code)
         elif kind == "note" and not event.get("routine"):
             self.notes.append(event["text"])
+
+    def _judge(self, event: dict[str, Any], code: int) -> None:
+        """Take an agent's verdict, unless the user put the trial back, or cancelled it before it was done, later."""
+        number, when = event["i"], event["t"]
+        if when <= self._latest_by_hand:
+            for then, is_retry, ranges in self._by_hand:
+                if when <= then and (is_retry or code != _CODE[State.DONE]) and contains(ranges, number):
+                    return
+        self._set(number, code)
 
     def _set(self, number: int, code: int) -> None:
         if number >= len(self._states):

@@ -142,6 +142,11 @@ def journal_files(folder: str) -> List[str]:
     return [os.path.join(folder, name) for name in sorted(names) if name.endswith(".jsonl")]
 
 
+def is_of_client(path: str) -> bool:
+    """Whether a command wrote the journal at this path, not an agent."""
+    return writer_of(path).startswith("client-")
+
+
 def writer_of(path: str) -> str:
     """Who writes the journal at this path."""
     return os.path.basename(path)[: -len(".jsonl")]

@@ -28,8 +28,8 @@ _PLACEHOLDERS = """\
 ## Placeholders
 
 `{name}` in a command or in a value of `env` is replaced by the parameter `name`, exactly as it was written: `1e-3`
-stays `1e-3`, `007` stays `007`, and spaces, quotes, `$` and newlines arrive unchanged. True and false are `True` and `False`, null is
-`None`, lists and mappings are JSON. These have a meaning of their own:
+stays `1e-3`, `007` stays `007`, and spaces, quotes, `$` and newlines arrive unchanged. True and false are `True` and
+`False`, null is `None`, lists and mappings are JSON. These have a meaning of their own:
 
 | placeholder | becomes |
 | --- | --- |
