@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from windlass.cli import _SYNONYMS, VERBS, main
+from windlass.cli import plan as plan_verb
+from windlass.cli import results as results_verb
 from windlass.cli.results import _kind_of_file
 from windlass.errors import InputError
 from windlass.planning import make_plan
@@ -33,6 +35,29 @@ def test_a_list_without_brackets_is_asked_about(value: str) -> None:
     several = study_from_command(["x", "{lr}"], Overrides(params=(f"lr=[{value}]",)))
     single = study_from_command(["x", "{lr}"], Overrides(params=(f'lr=["{value}"]',)))
     assert [len(list(iterate_trials(study))) for study in (several, single)] == [2, 1]
+
+
+def test_what_is_given_twice_on_a_command_line_is_an_error(tmp_path: Path) -> None:
+    twice = Overrides(params=("lr=0.1", "x=1", "lr=[0.2, 0.3]"))
+    with pytest.raises(InputError) as caught:
+        study_from_command(["x", "{lr}", "{x}"], twice)
+    (problem,) = caught.value.problems
+    assert problem.message == "lr is given twice: --param lr=0.1 --param 'lr=[0.2, 0.3]'"
+    assert problem.hint.endswith("--param 'lr=[0.1, 0.2, 0.3]'")
+    (tmp_path / "study.yaml").write_text("command: x {lr} {x}\nparameters: {lr: [1, 2, 3], x: 0}\n")
+    with pytest.raises(InputError, match="lr is given twice"):
+        load_study(str(tmp_path / "study.yaml"), twice)
+    once = load_study(str(tmp_path / "study.yaml"), Overrides(params=("lr=0.1", "lr=0.1")))
+    assert len(list(iterate_trials(once))) == 1, "the command line replaces the values of the file"
+
+
+def test_only_one_metric_can_be_given() -> None:
+    for verb in (results_verb.command, plan_verb.command):
+        with pytest.raises(InputError, match="2 are given: --metric loss --metric 'val acc'"):
+            verb.make_context("x", ["--metric", "loss", "--metric", "val acc", "--metric", "loss"])
+        context = verb.make_context("x", ["--metric", "loss", "--metric", "loss"])
+        assert "loss" in context.params.values()
+        assert None in verb.make_context("x", []).params.values()
 
 
 def test_what_has_commas_and_is_no_list_is_left_alone() -> None:

@@ -396,5 +396,10 @@ def test_trials_are_chosen_by_state_cause_and_parameters(project: Project) -> No
     assert project.run("results", "--failed", "--where", "kind=good").stdout == "no trial has failed\n"
     assert "did you mean failed?" in project.run("results", "--state", "faild", code=2).stderr
     assert "there are: flag, kind, lr" in project.run("results", "--where", "x=1", code=2).stderr
+    nowhere = project.run("results", "--where", "kind=god", "--where", "lr=7", "--where", "kind=bad", code=2)
+    assert nowhere.stdout == "" and "no trial has kind=god" in nowhere.stderr and "no trial has lr=7" in nowhere.stderr
+    assert "there are: good, bad, worse" in nowhere.stderr and "there are: 0.001, 0.5" in nowhere.stderr
+    nothing = project.run("results", "--state", "done", "--where", "kind=bad")
+    assert (nothing.stdout, nothing.stderr) == ("no trial matches --state done --where kind=bad\n", "")
     assert "--where lr=0.1" in project.run("results", "--where", "lr", code=2).stderr
     assert "leave the other out" in project.run("results", "--failed", "--best", code=2).stderr

@@ -76,6 +76,18 @@ def spread_data(args: list[str]) -> list[str]:
     return spread
 
 
+def take_one(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """A callback for options of which the last would win silently: several different values are an InputError."""
+    different = list(dict.fromkeys(values))
+    if len(different) > 1:
+        option = param.opts[0]
+        given = " ".join(f"{option} {shlex.quote(value)}" for value in different)
+        raise input_error(
+            f"there can be only one {option}, and {len(different)} are given: {given}", "leave the others out"
+        )
+    return different[0] if different else None
+
+
 def study_options(function: Function) -> Function:
     """What `plan` and `run` take: the study, and what overrides it."""
     options = [
@@ -88,7 +100,13 @@ def study_options(function: Function) -> Function:
         click.option("--trials", type=int, help="How many settings to draw with method random."),
         click.option("--method", help="grid, random or list."),
         click.option("--search-seed", type=int, help="Makes random settings reproducible."),
-        click.option("--metric", metavar="NAME[:GOAL]", help="The metric to judge by, e.g. loss or return:maximize."),
+        click.option(
+            "--metric",
+            metavar="NAME[:GOAL]",
+            multiple=True,
+            callback=take_one,
+            help="The metric to judge by, e.g. loss or return:maximize.",
+        ),
         click.option("-e", "--name", "--exp-name", "name", help="The study's name; names its folder."),
         click.option("-C", "--configs", help="A study file, as an option."),
         click.option(

@@ -15,7 +15,7 @@ import click
 from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
 from windlass.cli.hints import name_study
-from windlass.cli.options import find_study, folder_option
+from windlass.cli.options import find_study, folder_option, take_one
 from windlass.cli.terminal import data_stream
 from windlass.collect.choose import choose_trials, parse_states, parse_where
 from windlass.collect.facts import PlannedFacts, read_facts
@@ -27,7 +27,7 @@ from windlass.collect.printed import add_printed
 from windlass.collect.ran import place_columns
 from windlass.collect.results import Row, best_rows, result_rows
 from windlass.collect.standing import find_missing, list_numbers
-from windlass.errors import input_error
+from windlass.errors import InputError, Problem, input_error
 from windlass.model import Metric
 from windlass.paths import StudyPaths
 from windlass.secrets import mask_row
@@ -57,6 +57,8 @@ _LAST_LINES_SHOWN = 100  # of trials that failed: beyond that a list is read by 
     "--metric",
     "metric_name",
     metavar="NAME[:GOAL]",
+    multiple=True,
+    callback=take_one,
     help="Judge by this metric instead of the study's; it may also be one that trials only printed.",
 )
 @click.option("--wide", is_flag=True, help="All columns, however wide the table gets.")
@@ -117,14 +119,16 @@ def command(
     if failed and (best or by is not None or states is not None):
         raise input_error("--failed lists trials; it does not go with --best, --by or --state", "leave the other out")
     states = "failed" if failed else states
-    if states is not None or where:
-        wanted = None if states is None else parse_states(states)
-        included = choose_trials(paths, index, included, wanted, parse_where(where))
     metric = _metric(metric_name, facts)
     if metric is not None:
         add_printed(paths, index, metric.name, facts.patterns.get(metric.name))
     shown = _Shown("json" if as_json else kind or _kind_of_file(output), output, metric, facts, stat, wide, limit)
-    if failed and shown.is_text:
+    if states is not None or where:
+        included = _chosen(paths, index, included, states, where, shown.is_text)
+    if shown.is_text and not failed and not included and (states is not None or where):
+        state = [] if states is None else [f"--state {shlex.quote(states)}"]
+        print(f"no trial matches {' '.join([*state, *(f'--where {shlex.quote(text)}' for text in where)])}")
+    elif failed and shown.is_text:
         print(name_study("\n".join(_failures(paths, index, included)), paths) or "no trial has failed")
     elif best:
         judged = _judged(paths, index, included, metric, shown.is_text)
@@ -142,6 +146,24 @@ def command(
         if shown.is_text:
             _say_missing(paths, index, included, metric)
     index.close()
+
+
+def _chosen(
+    paths: StudyPaths, index: StudyIndex, included: Ranges, states: str | None, where: tuple[str, ...], is_text: bool
+) -> Ranges:
+    """The trials in these states with these values.
+
+    Raises InputError for a value that no trial has. A program that asks for JSON or CSV gets what there is, with a
+    warning.
+    """
+    wanted = None if states is None else parse_states(states)
+    chosen = choose_trials(paths, index, included, wanted, parse_where(where))
+    problems = [Problem(f"--where: no trial has {given}", f"there are: {others}") for given, others in chosen.unknown]
+    if problems and is_text:
+        raise InputError(problems)
+    for problem in problems:
+        click.echo(f"warning: {problem.message}; {problem.hint}", err=True)
+    return chosen.trials
 
 
 def _kind_of_file(output: str | None) -> str:

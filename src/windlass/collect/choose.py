@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.claims import ranges as rs
@@ -13,10 +14,20 @@ from windlass.collect.index import StudyIndex
 from windlass.collect.look import find_lost
 from windlass.errors import input_error
 from windlass.paths import StudyPaths
+from windlass.secrets import mask_row
 from windlass.states import Cause, State
 from windlass.trialfile import TrialFile
 
 _CHUNK = 2000
+_SHOWN_VALUES = 12
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The trials that were asked for, and what no trial of the study has: (name and value, the values there are)."""
+
+    trials: Ranges
+    unknown: tuple[tuple[str, str], ...] = ()
 
 
 def parse_states(text: str) -> frozenset[str]:
@@ -47,14 +58,16 @@ def choose_trials(
     included: Ranges,
     states: Collection[str] | None,
     where: Mapping[str, Sequence[str]],
-) -> Ranges:
+) -> Chosen:
     """Those of the included trials that are in one of the states, or ended for one of the causes, and have the values.
 
-    Raises InputError where no trial has a parameter that `where` names.
+    Raises InputError where no trial has a parameter that `where` names. Values of `where` that no included trial has,
+    in whatever state, are `unknown` in the answer.
     """
     lost = find_lost(paths, index) if states is not None else frozenset()
     chosen: list[int] = []
     names: set[str] = set()
+    values = [_Values(name, text) for name, texts in where.items() for text in texts]
     trials = TrialFile(paths)
     try:
         for first, stop in rs.normalise(included):
@@ -63,6 +76,8 @@ def choose_trials(
                 fates = {} if states is None else _fates(index, begin, end, lost)
                 for number, trial in trials.iterate(begin, end):
                     names.update(trial["settings"])
+                    for value in values:
+                        value.compare(trial["settings"])
                     fate = fates.get(number, {State.WAITING.value})
                     if (states is None or fate & set(states)) and _matches(trial, where):
                         chosen.append(number)
@@ -71,7 +86,31 @@ def choose_trials(
     for name in where:
         if names and name not in names:
             raise input_error(f"--where: no trial has a parameter {name}", f"there are: {', '.join(sorted(names))}")
-    return rs.from_numbers(chosen)
+    unknown = tuple((f"{one.name}={one.text}", one.render()) for one in values if names and not one.is_found)
+    return Chosen(rs.from_numbers(chosen), unknown)
+
+
+@dataclass
+class _Values:
+    """Compares one value that is wanted of a parameter with those that trials have, until it is found."""
+
+    name: str
+    text: str
+    is_found: bool = False
+    others: dict[str, None] = field(default_factory=dict)
+
+    def compare(self, settings: Mapping[str, Any]) -> None:
+        if self.is_found or self.name not in settings:
+            return
+        value = settings[self.name]
+        self.is_found = _equals(value, self.text)
+        if len(self.others) <= _SHOWN_VALUES:
+            shown = mask_row({self.name: value})[self.name]
+            self.others[shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)] = None
+
+    def render(self) -> str:
+        more = ", …" if len(self.others) > _SHOWN_VALUES else ""
+        return ", ".join(list(self.others)[:_SHOWN_VALUES]) + more
 
 
 def _fates(index: StudyIndex, begin: int, end: int, lost: Collection[int]) -> dict[int, set[str]]:

@@ -164,8 +164,13 @@ def _override_parameters(
         problems.found.append(Problem("a list of rows cannot be changed by a parameter", "edit the rows", "--param"))
         return placed
     result = list(placed)
+    texts: dict[str, str] = {}
     for text in overrides.params:
         for new in _parse_param(text, problems, zipped):
+            first = texts.setdefault(new.parameter.name, text)
+            if first != text:
+                problems.found.append(_given_twice(new.parameter.name, first, text))
+                continue
             same = [number for number, old in enumerate(result) if old.parameter.name == new.parameter.name]
             if same:
                 kept = replace(new.parameter, when=new.parameter.when or result[same[0]].parameter.when)
@@ -173,6 +178,16 @@ def _override_parameters(
             else:
                 result.append(new)
     return result
+
+
+def _given_twice(name: str, first: str, second: str) -> Problem:
+    both = f"--param {shlex.quote(first)} --param {shlex.quote(second)}"
+    hint = "leave one of them out"
+    values = [text.partition("=")[2].strip() for text in (first, second)]
+    if not any(value.startswith("{") for value in values):
+        listed = ", ".join(value.removeprefix("[").removesuffix("]") for value in values)
+        hint += f", or give several values in brackets: --param {shlex.quote(f'{name}=[{listed}]')}"
+    return Problem(f"{name} is given twice: {both}", hint, f"--param {name}")
 
 
 def _parse_param(text: str, problems: Problems, zipped: frozenset[str]) -> list[Placed]:
