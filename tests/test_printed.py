@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.agent.metrics import MetricBook, find_step
-from windlass.agent.printed import PLAIN, UNDECIDED, PrintedMetrics, find_numbers
+from windlass.agent.printed import OTHER_SET, PLAIN, UNDECIDED, PrintedMetrics, find_numbers
 
 NAN, INF = math.nan, math.inf
 _BAR = "Epoch 1: 100%|██████████| 938/938 [00:10<00:00, 92.1it/s, v_num=0, train_loss=0.11, val_loss=0.22]"
@@ -171,7 +171,7 @@ LINES = [
 @pytest.mark.parametrize(("line", "name", "value"), LINES)
 def test_a_metric_is_found_as_programs_print_it(line: str, name: str, value: float | None) -> None:
     found = PrintedMetrics([(name, None)]).read(line.encode()).get(name)
-    is_found = found is not None and found.source != UNDECIDED
+    is_found = found is not None and found.source not in (UNDECIDED, OTHER_SET)
     assert repr(found.value if found is not None and is_found else None) == repr(value)
 
 
@@ -218,6 +218,17 @@ def test_a_trial_is_not_judged_by_its_training_data_where_other_data_are_printed
     resumed = MetricBook({"loss": [1.0, 1.0, 1.0, 1]})
     feed(resumed, "loss", [_BOTH])
     assert resumed.to_json() == {}
+    for other in ("test loss: 0.2", "val_loss=0.2", "Validation loss 0.2"):
+        for lines in ["train: loss=1.0", other], [other, "train: loss=1.0"]:
+            book = MetricBook()
+            feed(book, "loss", [*lines, *lines])
+            assert book.to_json() == {}
+        labelled = MetricBook()
+        feed(labelled, "loss", [other, "val: loss=0.3", other])
+        assert labelled.to_json() == {"loss": [0.3, 0.3, 0.3, 1]}
+    logger = MetricBook()
+    feed(logger, "loss", ["INFO train: loss=1.0 val_loss=0.2", "INFO train: val_loss=0.2"])
+    assert logger.to_json() == {"loss": [1.0, 1.0, 1.0, 1]}
     alone = MetricBook()
     feed(alone, "loss", [train, "train: loss=1.0"])
     assert alone.to_json() == {"loss": [1.0, 1.0, 1.1, 2]}

@@ -8,7 +8,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from windlass.agent.lines import LineCutter
-from windlass.agent.printed import PLAIN, TRAINING, UNDECIDED
+from windlass.agent.printed import OTHER_SET, PLAIN, TRAINING, UNDECIDED
 from windlass.events import finite_number, parse_texts, unwire_number, wire_number
 from windlass.journal.write import AppendFile
 
@@ -52,11 +52,11 @@ class MetricBook:
     def takes(self, name: str, source: str) -> bool:
         """Whether printed values of this source count for a metric, now that one has come."""
         known = self._sources.setdefault(name, source)
-        if known == source != UNDECIDED:
+        if known == source and source not in (UNDECIDED, OTHER_SET):
             return True
         if known == _LOGGED:
             return False
-        if source == PLAIN:
+        if source == PLAIN or (known == OTHER_SET and source not in (TRAINING, UNDECIDED, OTHER_SET)):
             self._sources[name] = source
             self.values.pop(name, None)
             return True

@@ -58,7 +58,6 @@ _LABEL = re.compile(
     rb"(?:[ _](?:set|split|data|metrics|results|epoch|step|model|dataloader)(?: \d+)?)?"
     rb"[\"']?\s*(?:[:\])>|{]|-(?=\s))+\s*(?=\Z|[^\d\s.+-]|\d+%)"
 )
-_OTHER_SET = "another set"  # `test loss 0.3` is no value of `loss`, but tells that `train: loss 0.1` is not the one
 _OWNER = b"'s"  # LightGBM: valid_0's auc: 0.9
 _IS_BOUND = re.compile(_BOUNDS)
 _IS_SET = re.compile(_SETS)
@@ -67,13 +66,17 @@ _IS_TRAINING = re.compile(_TRAIN)
 READING = 2  # changes whenever lines are read otherwise than before; answers that were remembered are then read anew
 PLAIN = ""  # the source of a number that stands under its name alone
 TRAINING = "train"  # the source of a number under a label such as `train:`
+OTHER_SET = (
+    "another set"  # the source of `test loss 0.3` for `loss`: no value, but `train: loss 0.1` is none then either
+)
 UNDECIDED = "?"  # the source where one number stands for the training data and another for other data
 
 
 class Reading(NamedTuple):
     """A number in a line. `source` is the label it stands under, such as ``val``; "" for none.
 
-    A reading whose source is `UNDECIDED` has no value: the line has several, and which one is meant is not known.
+    A reading whose source is `UNDECIDED` or `OTHER_SET` has no value; it tells `MetricBook` that a number of the
+    training data is not the one that was meant.
     """
 
     value: float
@@ -145,13 +148,13 @@ class _Named:
                 value = None if source is None else _number(match["value"], match["of"])
                 if source is not None and value is not None:
                     sources.add(source)
-                if source is not None and source != _OTHER_SET and value is not None:
+                if source is not None and source != OTHER_SET and value is not None:
                     rank = (0 if source else 2) + (1 if match["sign"] else 0)
                     if best is None or rank >= best[0]:
                         best = (rank, Reading(value, source))
             at = line.find(self.last, at + 1)
         if best is None:
-            return None
+            return Reading(math.nan, OTHER_SET) if sources else None
         if PLAIN not in sources and TRAINING in sources and len(sources) > 1:
             return Reading(math.nan, UNDECIDED)
         return best[1]
@@ -173,13 +176,16 @@ class _Named:
         if context is None:
             return None
         parts = context.own
+        if parts[1:] == self._parts and _IS_SET.fullmatch(parts[0]):
+            # In `train: val_loss=1` the label is no label of data, but the name of a logger.
+            return None if _IS_TRAINING.fullmatch(context.label) else OTHER_SET
         for word in (*reversed(context.words), b""):
             if context.label and [context.label, *parts] == self._parts:
                 return PLAIN
             if parts == self._parts and _is_plain(word, context.sign):
                 return _source_of(word[: -len(_OWNER)] if word.endswith(_OWNER) else context.label)
             if parts == self._parts and _IS_SET.fullmatch(word):
-                return _OTHER_SET
+                return OTHER_SET
             parts = [*_parts(word), *parts]
         return None
 

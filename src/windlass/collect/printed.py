@@ -90,7 +90,7 @@ def read_printed(
                 book.add(metric, found.value)
 
     _read_lines(paths, attempts, take)
-    return books
+    return {number: book for number, book in books.items() if book}
 
 
 def list_printed(
