@@ -101,6 +101,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bundle": {
         "agent",
         "claims",
+        "configcopy",
         "counted",
         "damage",
         "errors",

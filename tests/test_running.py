@@ -217,6 +217,25 @@ def test_done_trials_under_a_changed_env_are_named(project: Project) -> None:
     assert [row["loss"] for row in rows(project)] == [0.2]
 
 
+def test_done_trials_of_other_code_or_another_configuration_file_are_named(project: Project) -> None:
+    project.write("conf.yaml", "lr: 0.1\nwidth: 8\n")
+    project.write("plot.py", "x")
+    keys = {"command": "sh trial.sh {config}", "config": "conf.yaml", "parameters": {"lr": [1]}}
+    for step, (code, conf, lr) in enumerate(
+        [("a", "lr: 0.1\nwidth: 8\n", [1]), ("a", "lr: 0.3\nwidth: 8\n", [1]), ("b", "lr: 0.3\nwidth: 9\n", [1, 2])]
+    ):
+        project.write("trial.sh", f"echo {code}; cat $1")
+        project.write("conf.yaml", conf)
+        project.write("study.yaml", json.dumps({**keys, "parameters": {"lr": lr}}))
+        done = project.run("run").stderr
+        if step < 2:
+            assert "from the last run" not in done, "its own value of lr is each trial's"
+    assert "note: `config` (conf.yaml) and trial.sh differ from the last run; 1 done trial keeps its result" in done
+    project.run("retry", "--done", "--yes")
+    assert "b\n" in project.run("logs", "0").stdout and "width: 9" in project.run("logs", "0").stdout
+    assert "from the last run" not in project.run("run").stderr
+
+
 def test_metrics_from_processes_and_threads(project: Project) -> None:
     script(
         project,

@@ -12,6 +12,7 @@ from windlass.bundle.data import pack_again
 from windlass.bundle.environment import refresh_environment
 from windlass.bundle.folder import encode_plan, write_agent, write_if_changed
 from windlass.bundle.live import list_live_files
+from windlass.bundle.sources import list_sources
 from windlass.bundle.words import split_text
 from windlass.claims import ranges as rs
 from windlass.claims.register import RegisterFile
@@ -40,6 +41,8 @@ def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
         fresh = {**plan, "agent": write_agent(paths), "code": _fresh_code(plan, paths, current)}
         if plan.get("live") and os.path.isdir(plan["workdir"]):
             fresh["live"] = list_live_files(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
+        if os.path.isdir(plan["project_dir"]):
+            fresh["sources"] = list_sources(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
         if plan.get("data"):
             fresh["data"] = pack_again(plan["data"], plan["scratch_dir"])
         if plan.get("environment") and os.path.isdir(plan["workdir"]):

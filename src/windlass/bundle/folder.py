@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.bundle.code import freeze_code
+from windlass.bundle.code import excluded_paths, freeze_code
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import render_environment
 from windlass.bundle.live import list_live
 from windlass.bundle.restore import restore_register
+from windlass.bundle.sources import find_changed_sources, list_sources
 from windlass.bundle.trialwriter import TrialWriter
 from windlass.bundle.words import names_local_folder
 from windlass.bundle.zipapp import build_agent
@@ -28,6 +29,7 @@ from windlass.claims.ranges import Ranges
 from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.turn import Turn
+from windlass.configcopy import render_config
 from windlass.errors import FolderError, input_error
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
@@ -158,7 +160,8 @@ def _prepare(
     agent = write_agent(paths)
     code = freeze_code(plan, paths)
     on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
-    rendered = {**render_plan(plan), "agent": agent, **on_node, **more}
+    sources = list_sources(plan.study.project_dir, excluded_paths(plan))
+    rendered = {**render_plan(plan), "agent": agent, **on_node, "sources": sources, **more}
     changed = _find_changes(paths, rendered)
     write_if_changed(paths.plan, encode_plan(rendered))
     write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
@@ -224,9 +227,20 @@ def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, 
             changed.append("`environment`")
         if _data_keys(before) != _data_keys(rendered):
             changed.append("`data`")
+        if _has_other_config(before.get("config"), rendered["config"]):
+            changed.append(f"`config` ({rendered['config']['name']})")
+        changed += find_changed_sources(before.get("sources"), rendered["sources"])
     except (KeyError, TypeError, AttributeError, FolderError):
         return ()  # There is no earlier run, or its plan cannot be read.
     return tuple(changed)
+
+
+def _has_other_config(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
+    """Whether a value of the configuration file has changed that is not the trials' own."""
+    if not old or not new:
+        return False
+    own = dict.fromkeys({*old["places"]} & {*new["places"]}, 0)
+    return render_config(old, own) != render_config(json.loads(json.dumps(new)), own)
 
 
 def _data_keys(rendered: Mapping[str, Any]) -> list[tuple[str, str]]:
