@@ -73,7 +73,9 @@ def test_logs_to_a_terminal_are_filtered_and_to_a_file_they_are_exact(tmp_path: 
         output = ProgramOutput(terminal)
         output.write(printed)
         output.close()
-        shown = os.read(master, 1000)
+        shown = b""
+        while not shown.endswith(b"\r\n\x1b[0m"):
+            shown += os.read(master, 1000)
     os.close(master)
     assert shown == b"\x1b[31mred\x1b[0m \\x1b]0;title\\x07\r\n\x1b[0m"
     path = tmp_path / "log"

@@ -16,6 +16,7 @@ from tests.conftest import Project, processes_with, wait_for
 from tests.test_mps import put_standin
 from windlass.claims.register import Register, RegisterFile
 from windlass.journal.read import JournalReader
+from windlass.planfile import encode_plan_file
 
 HERE = Path(__file__).parent
 GB = 1024
@@ -66,7 +67,7 @@ class Bench:
         path = self.folder / "plan.json"
         given = json.loads(path.read_text())
         given.update(plan)
-        path.write_text(json.dumps(given))
+        path.write_bytes(encode_plan_file(given))
 
     def change_register(self, change: Callable[[Register], None]) -> None:
         def apply(register: Register) -> Register:
