@@ -78,7 +78,7 @@ def test_a_trial_without_progress_stops_its_chain(cluster_project: Project, slur
         "command: sh -c 'sleep 1; exit 42' {n}\nparameters: {n: [1]}\nneeds: {time: 5m}\ncheckpoint: {}\n"
         "interrupt: {unit: 1m}\n",
     )
-    assert "--array=0-4%1" in project.run("plan").stdout
+    assert "--array=0-9%1" in project.run("plan").stdout
     project.run("run")
     wait_until_idle(slurm)
     assert project.counts() == {"failed": 1}

@@ -84,9 +84,9 @@ def test_a_chain_rehearses_as_one(cluster_project: Project, slurm: Cluster) -> N
     with open(project.folder / "study.yaml", "a") as file:
         file.write("checkpoint: {}\ninterrupt: {unit: 5m}\n")
     done = rehearse(project, "8s", 0)
-    assert "3 chains of 2 jobs of 5 min, one after another" in done.stderr and "rehearsal passed" in done.stderr
+    assert "3 chains of 4 jobs of 5 min, one after another" in done.stderr and "rehearsal passed" in done.stderr
     said = json.loads(done.stdout)
     assert (said["agents"], said["present"]) == (2, 1)
     wait_for(lambda: project.counts() == {"running": TRIALS})
-    assert queue_states(slurm) == ["PENDING"] * 3 + ["RUNNING"] * 3
+    assert queue_states(slurm) == ["PENDING"] * 9 + ["RUNNING"] * 3
     wait_for(lambda: "waiting: follows the job before it" in project.run("status").stdout)

@@ -129,7 +129,11 @@ class Stream:
             self._add_line(line, b"\n")
         if b"\r" in last:
             text = last.rstrip(b"\r")
-            self._bar = b"\r" + text[text.rfind(b"\r") + 1 :] + last[len(text) :][:1]
+            drawn = text.rfind(b"\r")
+            if drawn < 0:
+                self._waiting += text  # the line goes on: what came of it before is not overwritten yet
+                text = b""
+            self._bar = b"\r" + text[drawn + 1 :] + last[len(last.rstrip(b"\r")) :][:1]
             if len(self._bar) > _LINE_BYTES:
                 # No progress bar is that long: it is kept as it is, and what follows it is not read again and again.
                 bar, self._bar = self._bar, b""
@@ -152,8 +156,9 @@ class Stream:
 
     def emit(self, now: float) -> None:
         """Hand what waits to the log; of a progress bar, a drawing now and then, ever more seldom."""
-        if self._bar and now >= self._next_redraw:
-            self._waiting += b"\r" + self._bar.strip(b"\r")
+        bar = self._bar.strip(b"\r")
+        if bar and now >= self._next_redraw:
+            self._waiting += b"\r" + bar
             self._next_redraw = now + self._redraw_gap_s
             self._redraw_gap_s = min(60.0, self._redraw_gap_s * 1.5)
         self._write(now)

@@ -20,7 +20,8 @@ def render_numbers(values: Sequence[float | None]) -> list[str]:
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if all(isinstance(value, int) for value in finite):
         return [_render(value, "d") for value in values]
-    return [_render(value, _column_format(finite)) for value in values]
+    form = _column_format(finite)
+    return [_render(value, form) for value in values]
 
 
 def _render(value: float | None, form: str) -> str:
