@@ -337,10 +337,11 @@ class TestStudy:
             "\n"
             "seeds: 5  # every setting is repeated with this many different seeds\n"
             "\n"
-            "# What the best setting is chosen by; the script tells it with windlass.log(step=…, loss=…):\n"
+            "# What the best setting is chosen by. The script reports it with windlass.log(step=…, loss=…); without that,"
+            '\n# it is read from output such as "loss=0.12":\n'
             "# metric: {name: loss, goal: minimize}\n"
-            '# Without windlass.log, values are read from output such as "loss=0.12":\n'
-            "# metrics: [loss]\n"
+            "# Other values that are read from output:\n"
+            "# metrics: [accuracy]\n"
         )
 
     @pytest.mark.parametrize("text", [WITH_DEFAULTS, WITHOUT_DEFAULTS, TYPER_BOXES, TYPER_PLAIN, FIRE])
@@ -414,6 +415,24 @@ class TestStudy:
     def test_what_is_no_hyper_parameter_is_not_swept(self, name: str) -> None:
         option = HelpOption(name, f"--{name}", "4", (), "int", "")
         assert "parameters" not in read(render_study("x.py", [option], ["python"]))
+
+    def test_trials_write_to_places_of_their_own_also_where_the_help_tells_no_defaults(self) -> None:
+        lr, folder = (
+            HelpOption("lr", "--lr", None, (), "float", ""),
+            HelpOption("output_dir", "--output-dir", None, (), "str", ""),
+        )
+        file = HelpOption("log_file", "--log-file", None, (), "str", "")
+        drafted = render_study("x.py", [lr, folder, file], [])
+        assert "command: x.py --output-dir outputs/{trial_id} " in drafted
+        assert "apart: --log-file\n" in drafted, "it may be a file that the script writes only when asked to"
+        shown = HelpOption("lr", "--lr", "0.1", (), "float", "")
+        drafted = render_study("x.py", [shown, folder], [])
+        assert "apart: --output-dir\n" in drafted, "the others have defaults, and this one has none"
+
+    def test_names_that_mean_something_else_in_a_command_are_no_parameters(self) -> None:
+        option = HelpOption("args", "--args", None, ("a", "b"), "str", "")
+        drafted = render_study("x.py", [option], [])
+        assert "{args}" not in drafted and "Other options of the script: --args" in drafted
 
     def test_another_name_for_the_seed(self) -> None:
         option = HelpOption("random_seed", "--random-seed", None, (), "int", "")

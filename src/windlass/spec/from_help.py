@@ -20,6 +20,7 @@ from windlass.spec.option_names import (
     is_logarithmic,
     is_never_swept,
     is_of_framework,
+    is_output_folder,
     is_output_place,
     is_seed,
     own_place,
@@ -50,7 +51,8 @@ def render_study(
     """
     swept = _choose_swept(options)
     seed = _choose_seed(options)
-    places = [option for option in options if _is_place(option) and option not in (*swept, seed)]
+    tells_defaults = any(option.default for option in options)
+    places = [option for option in options if _is_place(option, tells_defaults) and option not in (*swept, seed)]
     chosen = [*swept, *places, seed]
     to_fill_in = [option for option in options if option.required and option not in chosen]
     to_fill_in.sort(key=lambda option: bool(option.flag))  # positional arguments first
@@ -99,13 +101,23 @@ def _seed_lines(seed: HelpOption, form: Form) -> list[str]:
     return [*lines, ""]
 
 
-def _is_place(option: HelpOption) -> bool:
-    """Whether an option says where the script writes. Without a default it may not write there at all."""
+def _may_be_place(option: HelpOption) -> bool:
     if not option.flag or option.kind != "str" or option.several or option.choices or not is_output_place(option.name):
         return False
-    if option.default and "$" in option.default:
-        return False  # it follows from other settings
-    return option.required or bool(option.default) or option.name.endswith("default_root_dir")
+    return not (option.default and "$" in option.default)  # such a one follows from other settings
+
+
+def _is_place(option: HelpOption, tells_defaults: bool) -> bool:
+    """Whether an option says where the script writes.
+
+    Without a default the script may not write there at all. But the help of plain argparse tells no defaults: then a
+    folder is taken for one that has some.
+    """
+    if not _may_be_place(option):
+        return False
+    if option.required or option.default or option.name.endswith("default_root_dir"):
+        return True
+    return not tells_defaults and is_output_folder(option.name)
 
 
 def _own_place(option: HelpOption) -> str:
@@ -119,10 +131,11 @@ def _to_fill(option: HelpOption) -> str:
 
 
 _METRIC_LINES = (
-    "# What the best setting is chosen by; the script tells it with windlass.log(step=…, loss=…):",
+    "# What the best setting is chosen by. The script reports it with windlass.log(step=…, loss=…); without that,",
+    '# it is read from output such as "loss=0.12":',
     "# metric: {name: loss, goal: minimize}",
-    '# Without windlass.log, values are read from output such as "loss=0.12":',
-    "# metrics: [loss]",
+    "# Other values that are read from output:",
+    "# metrics: [accuracy]",
 )
 
 
@@ -158,7 +171,7 @@ def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption], 
     if swept:
         lines.append("parameters:")
     lines += [f"  {option.name}: {_value_list(option)}{_remark(option)}" for option in swept]
-    with_values = [option for option in others if _values_to_try(option) and not is_of_framework(option.name)]
+    with_values = [option for option in others if _may_be_tried(option)]
     if with_values:
         lead = "  # " if swept else "# "
         task = "uncomment it" if form.as_args else "uncomment it and add its flag to the command"
@@ -168,11 +181,19 @@ def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption], 
         for option in with_values:
             flag = "" if form.as_args else f"  # {option.flag} {{{option.name}}}"
             lines.append(f"  # {option.name}: {_value_list(option)}{flag}")
-    rest = [option.flag for option in others if option not in with_values]
+    shared = [option.flag for option in others if _may_be_place(option)]
+    if shared:
+        lines.append("# All trials write to the same place if these have a default; {trial_id} in a value tells trials")
+        lines.append(f"# apart: {' '.join(shared)}")
+    rest = [option.flag for option in others if option not in with_values and option.flag not in shared]
     if rest:
         more = f" and {len(rest) - _MOST_NAMED} more" if len(rest) > _MOST_NAMED else ""
         lines.append(f"# Other options of the script: {' '.join(rest[:_MOST_NAMED])}{more}")
     return [*lines, ""] if lines else []
+
+
+def _may_be_tried(option: HelpOption) -> bool:
+    return bool(_values_to_try(option)) and option.name not in _TAKEN and not is_of_framework(option.name)
 
 
 def _count_text(swept: Sequence[HelpOption], has_seed: bool) -> str:

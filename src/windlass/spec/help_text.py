@@ -82,7 +82,7 @@ def _nothing_found(text: str, source: str) -> InputError:
     uses = f" (it uses {library.library})" if library is not None and library is not ARGPARSE else ""
     if _TRACEBACK in text:
         error = next(line.strip() for line in reversed(text.splitlines()) if line.strip())
-        hint = "install what is missing, or activate the script's environment first; or write the study by hand: "
+        hint = "install what is missing, or activate the script's environment first; or "
         return input_error(f"no options found, the script's --help fails{uses}: {error[:200]}", hint + _MINIMAL_STUDY)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     saw = f"; it begins with {first[:80]!r}" if first else "; it is empty"

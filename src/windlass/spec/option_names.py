@@ -97,6 +97,11 @@ def is_output_place(name: str) -> bool:
     return bool(words & {"path", "file"}) and bool(words & _WRITTEN)
 
 
+def is_output_folder(name: str) -> bool:
+    """True for an output place that is a folder: what is given there need not be a file of a certain kind."""
+    return is_output_place(name) and (name.lower() in _OUTPUT_NAMES or bool(set(_words(name)) & _FOLDERS))
+
+
 _OUTPUT_NAMES = frozenset({"output", "outputs", "out", "logdir", "outdir", "savedir", "workdir", "rundir", "expdir"})
 _FOLDERS = frozenset({"dir", "directory", "folder"})
 _WRITTEN = frozenset(
