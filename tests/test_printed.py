@@ -24,6 +24,8 @@ _MNIST_TEST = "Test set: Average loss: 0.0263, Accuracy: 9913/10000 (99%)"
 _BOTH = "Epoch 1 train: loss=0.5 acc=0.7 val: loss=0.6 acc=0.8"
 _TRAIN_AND_TEST = "epoch 1 | train accuracy 0.9 | test accuracy 0.5"
 _LIGHTGBM = "[1]\ttraining's auc: 0.9\tvalid_0's auc: 0.75"
+_DEEP = '{"train": {"opt": {"lr": 1}, "loss": 0.5}, "val":{"by": {"a": 1}, "loss": 0.6}, "best": 3}'
+_LONG = '{"train": {' + "".join(f'"x{n}": {n}, ' for n in range(100)) + '"loss": 0.5}, "val": {"loss": 0.6}}'
 _NESTED = '{"train": {"acc": 0.7, "loss": 0.5}, "val": {"acc": 0.8, "loss": 0.6}, "step": 4}'
 
 # A line, the metric that is searched for, and its value; None where the line does not have it.
@@ -159,6 +161,12 @@ LINES = [
     ("train: accuracy 0.9 | test accuracy 0.5", "accuracy", None),
     ("test accuracy 0.5 | [train] accuracy 0.9", "accuracy", None),
     ("accuracy 0.4 train: accuracy 0.9 val: accuracy 0.5", "accuracy", 0.4),
+    (_DEEP, "loss", None),
+    (_DEEP, "train/loss", 0.5),
+    (_DEEP, "val/loss", 0.6),
+    (_DEEP, "best", 3.0),
+    (_LONG, "loss", None),
+    (_LONG, "train/loss", 0.5),
     ("Training loss: 0.3", "loss", None),
     ("training loss=0.3", "loss", None),
     ("train: loss=0.3", "loss", 0.3),

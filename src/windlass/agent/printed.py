@@ -33,7 +33,7 @@ _PARTS = re.compile(rb"[\s_/.-]+")
 _WORD = re.compile(rb"(?<![\w./%@-])[a-z][\w'@-]*\Z")
 _MOST_WORDS = 4  # before a name
 _WORDS_BYTES = 80
-_CONTEXT_BYTES = 400  # of a line before a name, in which words and labels are searched for
+_CONTEXT_BYTES = 2000  # of a line before a name, in which words and labels are searched for
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _MOST_REMEMBERED = 500
 
@@ -58,6 +58,7 @@ _LABEL = re.compile(
     rb"(?:[ _](?:set|split|data|metrics|results|epoch|step|model|dataloader)(?: \d+)?)?"
     rb"[\"']?\s*(?:[:\])>|{]|-(?=\s))+\s*(?=\Z|[^\d\s.+-]|\d+%)"
 )
+_BRACES = re.compile(rb"[{}]")
 _OWNER = b"'s"  # LightGBM: valid_0's auc: 0.9
 _IS_BOUND = re.compile(_BOUNDS)
 _IS_SET = re.compile(_SETS)
@@ -236,11 +237,21 @@ def _words_before(text: bytes) -> List[bytes]:
 
 def _label(before: bytes) -> bytes:
     """The label of the part of the line that ends here; b"" for none."""
-    matches = list(_LABEL.finditer(before))
-    if not matches or b"}" in before[matches[-1].end() :]:
-        return b""
-    label: bytes = matches[-1]["set"] or matches[-1]["label"]
-    return label
+    for match in reversed(list(_LABEL.finditer(before))):
+        if _is_open(before[match.end() :]):
+            label: bytes = match["set"] or match["label"]
+            return label
+    return b""
+
+
+def _is_open(after: bytes) -> bool:
+    """Whether what a label begins, ``"val": {"loss": 0.3}`` for example, goes on to the end of the text after it."""
+    depth = -1 if after.lstrip().startswith(b"{") else 0
+    for brace in _BRACES.findall(after):
+        depth += 1 if brace == b"{" else -1
+        if depth < 0:
+            return False
+    return True
 
 
 def _number(text: bytes, of: Optional[bytes] = None) -> Optional[float]:
