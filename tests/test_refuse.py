@@ -230,6 +230,9 @@ def test_folders_that_nodes_cannot_see(tmp_path: Path) -> None:
     assert said("/tmpfoo/x") == said("/home/me/x") == ([], [])
     for real, kind in (("/dev/shm/x", "tmpfs"), ("/tmp/x", "ext4")):
         assert said(real, kind, nodes_are_here=True) == ([], [])
+    for real, kind in (("/dev/shm/venv/bin", "tmpfs"), ("/tmp/venv/bin", "ext4")):
+        _, (warning,) = said("/home/me/x", python=(Folder("/home/me/bin", "/home/me/bin"), Folder(real, real, kind)))
+        assert f"jobs start the Python in {real}" in warning
 
 
 def test_sites_that_take_no_jobs_from_home(tmp_path: Path) -> None:

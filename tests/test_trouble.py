@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +12,13 @@ from windlass.claims.first import Stop
 from windlass.collect.jobview import JobsView, JobView
 from windlass.collect.reconcile import FailureGroup, StudyView, study_view
 from windlass.collect.submissions import Submission
+from windlass.collect.unbegun import add_outputs
 from windlass.journal.fold import AgentRecord, Note
+from windlass.paths import StudyPaths
 from windlass.slurm.states import JobState
 from windlass.states import State
 from windlass.view.escapes import show
+from windlass.view.history import render_history
 from windlass.view.status import render_end, render_status, view_to_json
 
 FULL = "not ready: the local disk of node3 is full: data mnist needs 2 GB and 3 files, /tmp/w has room for 1 GB"
@@ -74,6 +79,47 @@ def test_nothing_is_wrong() -> None:
         assert view_to_json(made)["problem"] is None and render_status(made).startswith("demo   10 trials")
     unready = view(FULL, "nothing left")
     assert view_to_json(unready)["problem"] is None, "the other node could"
+
+
+def unbegun(*states: JobState, output: str = "", code: int | None = 127) -> StudyView:
+    """The last submission has a job for each state, and no agent; the ones that failed have printed `output`."""
+    made = view()
+    assert made.jobs is not None
+    jobs = tuple(
+        JobView("new", 7, place, state=state, exit_code=code, log=f"/o/p_7_{place}.out", output=output)
+        if state is JobState.FAILED
+        else JobView("new", 7, place, state=state)
+        for place, state in enumerate(states)
+    )
+    return dataclasses.replace(made, jobs=dataclasses.replace(made.jobs, jobs=jobs))
+
+
+def test_jobs_that_ended_before_their_agent_began() -> None:
+    failed, text = JobState.FAILED, "slurm_script: line 17: /tmp/v/bin/python3: No such file or directory"
+    for made, words in (
+        (unbegun(failed, output=text), [f"job 7_0 ended with exit code 127 before its agent began: {text} (the end of /o/p_7_0.out)", "Nodes do not see /tmp/v/bin/python3"]),
+        (unbegun(failed, output="a\nb"), ["a; b (the end of", "the next job would end in the same way"]),
+        (unbegun(failed, code=None), ["job 7_0 ended before its agent began, and left nothing in /o/p_7_0.out"]),
+        (unbegun(failed, failed, JobState.WAITING, output=text), ["2 of 3 jobs ended", "job 7_1 ended"]),
+    ):  # fmt: skip
+        for shown in (render_status(made).splitlines()[0], render_end(made)):
+            for word in words:
+                assert word in shown.replace("\n  ", " ")
+        assert "ended before its agent began" in render_history(made)
+    assert view_to_json(unbegun(failed, JobState.RUNNING, output=text))["problem"] is None, "its agent may begin yet"
+
+
+def test_the_output_of_jobs_without_an_agent(tmp_path: Path) -> None:
+    paths = StudyPaths(str(tmp_path / "s"))
+    os.makedirs(paths.hpc_outputs)
+    log = os.path.join(paths.hpc_outputs, "s_7_0.out")
+    Path(log).write_text("long ago\n\n1\n2\n 3\n")
+    failed = JobView("new", 7, 0, state=JobState.FAILED, source="squeue")
+    begun, forgotten = dataclasses.replace(failed, agent="a"), JobView("new", 7, 0)
+    silent = dataclasses.replace(forgotten, task=1)
+    cancelled = dataclasses.replace(failed, state=JobState.CANCELLED)
+    jobs = add_outputs([failed, begun, forgotten, silent, cancelled], paths)
+    assert [(job.log, job.output) for job in jobs] == [(log, "1\n2\n3"), ("", ""), (log, "1\n2\n3"), ("", ""), ("", "")]
 
 
 def test_a_study_that_has_stopped_says_so_first_and_failed_is_red() -> None:

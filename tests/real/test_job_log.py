@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 
 import pytest
 from scripts.slurm import Cluster
 
-from tests.conftest import Project
+from tests.conftest import Project, wait_for
 from tests.real.study import wait_until_idle
 from tests.test_code import git
 
@@ -66,3 +69,30 @@ def test_a_job_whose_only_trial_is_killed(cluster_project: Project, slurm: Clust
     assert "ExitCode=137:0" in slurm.run("scontrol", "show", "job", str(job))
     (submission,) = project.json("history", "--json")["submissions"]
     assert submission["jobs"][0]["exit_code"] == 137  # sacct shows 9
+
+
+def test_a_python_that_nodes_do_not_see(cluster_project: Project, slurm: Cluster) -> None:
+    """The job ends before its agent begins: the reason is only in what the job itself printed."""
+    project = cluster_project
+    project.write("study.yaml", "name: s\ncommand: echo\nneeds: {time: 10m, memory: 200MB}\n")
+    environment = project.folder.parent / "environment"
+    environment.symlink_to(sys.prefix)
+    words = [str(environment / "bin" / "python3"), "-m", "windlass", "run", "--json", "--sbatch", "--hold"]
+    done = subprocess.run(words, cwd=project.folder, env=project.env, check=True, capture_output=True)
+    (job,) = json.loads(done.stdout)["jobs"]
+    environment.unlink()
+    slurm.run("scontrol", "release", str(job))
+    wait_until_idle(slurm)
+    log = project.folder / f".windlass/hpc_outputs/s_{job}_0.out"
+    wait_for(lambda: f"job {job}_0 ended with exit code 127" in project.run("status").stdout)  # as accounting has it
+    first = project.run("status").stdout.splitlines()[0]
+    for text in (
+        f"{environment}/bin/python3: No such file or directory",
+        str(log),
+        "install Windlass in a folder",
+    ):
+        assert text in first
+    assert project.run("explain").stdout.splitlines()[0] == first
+    assert "ended before its agent began" in project.run("history").stdout.replace("\n", " ")
+    project.run("run", "--wait")
+    assert project.counts() == {"done": 1}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from windlass.collect.jobview import JobsView, array_of, is_ours, view_jobs
 from windlass.collect.locate import list_studies
 from windlass.collect.submissions import Submission, read_submissions
+from windlass.collect.unbegun import add_outputs, is_unbegun
 from windlass.journal.fold import AgentRecord
 from windlass.journal.read import journal_files, read_header
 from windlass.paths import StudyPaths
@@ -34,11 +35,14 @@ def look_at_jobs(
     jobs = tuple(view_jobs(submissions, agents, queue))
     arrays = _arrays_to_ask_for(submissions, agents, queue, accounting)
     if accounting is None:
-        unsure = {job.array for job in jobs if job.source != "squeue" and not job.agent_ended and job.array is not None}
+        # The queue does not tell the exit code of a job, which an agent that never began has not recorded either.
+        unsure = {job.array for job in jobs if is_unbegun(job) or (job.source != "squeue" and not job.agent_ended)}
         arrays = [array for array in arrays if array in unsure]
     records: list[JobRecord] | None = fetch_records(arrays, ask) if arrays else None
     if records:
         jobs = tuple(view_jobs(submissions, agents, queue, records))
+    if answer is not None:
+        jobs = add_outputs(jobs, paths)
     return JobsView(
         submissions=tuple(submissions),
         jobs=jobs,

@@ -44,6 +44,8 @@ class JobView:
     agent_reason: str = ""  # in its own words
     agent_failed: int = 0  # of its trials
     source: str = ""  # squeue, sacct or journal
+    log: str = ""  # the file with what the job itself printed, where it ended before its agent began
+    output: str = ""  # the last lines of it
 
     @property
     def name(self) -> str:

@@ -60,6 +60,14 @@ def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
             and not _refused(folder, here)
         ):
             yield f"{folder.path} is usually a folder of this host alone; if nodes cannot see it, every job fails"
+    for folder in here.python:
+        is_local = is_below(folder.real, ("/tmp", "/var/tmp", "/run")) or _refused(folder, here)
+        if is_local and not here.nodes_are_here:
+            yield (
+                f"jobs start the Python in {folder.path}, which is usually a folder of this host alone; if nodes "
+                "cannot see it, every job fails: install Windlass in a folder that they see"
+            )
+            break
     yield from find_output_warnings(plan)
     yield from find_place_warnings(plan)
     if request is None:

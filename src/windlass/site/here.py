@@ -6,6 +6,7 @@ import fnmatch
 import getpass
 import os
 import socket
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -52,6 +53,7 @@ class Here:
     nodes_are_here: bool = False  # every node of the cluster is this host
     scratch_line: str = ""  # what to add to ~/.bashrc where nothing tells where the shared scratch is
     folders: tuple[Folder, ...] = ()
+    python: tuple[Folder, ...] = ()  # where the Python is that jobs start, and the installation that it is of
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables named like secrets
 
 
@@ -59,13 +61,14 @@ def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Ite
     """Look around. The scheduler is asked only where a folder may be invisible to nodes."""
     host = socket.gethostname()
     looked = tuple(look_at_folder(path) for path in folders)
+    python = tuple(look_at_folder(path) for path in dict.fromkeys([os.path.dirname(sys.executable), sys.base_prefix]))
     is_login_host = cluster is not None and matches_login_host(host, cluster.login_hosts)
     scratch = environ.get("SCRATCH") or (cluster.scratch if cluster is not None else None) or ""
     local = (cluster.local_scratch if cluster is not None else None) or ""
     suspicious = any(
         is_below(folder.real, (*LOCAL_FOLDERS, *filter(None, [_root(local)])))
         or folder.file_system in MEMORY_FILE_SYSTEMS
-        for folder in looked
+        for folder in (*looked, *python)
     )
     unknown_scratch = cluster is not None and cluster.live and not scratch and cluster.profile == GENERIC
     nodes_are_here = (suspicious or unknown_scratch) and cluster is not None and _all_nodes_are(host)
@@ -80,6 +83,7 @@ def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Ite
         nodes_are_here=nodes_are_here,
         scratch_line=find_scratch_line(environ) if unknown_scratch and not nodes_are_here else "",
         folders=looked,
+        python=python,
         secrets=secret_variables(environ),
     )
 

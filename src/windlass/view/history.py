@@ -10,7 +10,7 @@ from windlass.collect.submissions import Submission
 from windlass.counted import counted
 from windlass.slurm.reasons import explain_reason
 from windlass.slurm.states import JobState
-from windlass.view.jobs import job_to_json, render_answer, render_clock
+from windlass.view.jobs import job_to_json, render_answer, render_clock, render_output
 from windlass.view.progress import render_duration
 from windlass.view.table import render_table
 
@@ -101,6 +101,8 @@ def _job_row(job: JobView) -> dict[str, Any]:
 
 def _why_ended(job: JobView) -> str:
     """The reason that its agent gave. One of an earlier version does not tell how many trials failed."""
+    if job.log:
+        return f"ended before its agent began: {render_output(job) or 'it printed nothing'} (the end of {job.log})"
     if job.state is JobState.FAILED and job.agent_reason == _NOTHING_LEFT and not job.agent_failed:
         return "some of its trials failed"
     return _say_why(job.agent_reason, job.agent_failed)

@@ -14,6 +14,7 @@ from windlass.slurm.states import JobState
 from windlass.view.progress import render_duration
 
 _SHOWN = 10
+_OUTPUT_CHARACTERS = 400
 _RECENT_S = 3.0  # an older answer is shown with its age
 _BAD = (
     JobState.FAILED,
@@ -84,6 +85,12 @@ def render_nobody(view: JobsView | None) -> str:
     if not view.answered:
         return "no agent was heard of lately, and the scheduler does not answer"
     return "no agent is at work: `windlass run` goes on"
+
+
+def render_output(job: JobView) -> str:
+    """The end of what a job printed that ended before its agent began, in one line."""
+    text = "; ".join(job.output.splitlines())
+    return text if len(text) <= _OUTPUT_CHARACTERS else "… " + text[-_OUTPUT_CHARACTERS:].lstrip()
 
 
 def render_wait(view: JobsView) -> list[str]:

@@ -15,7 +15,7 @@ from windlass.journal.fold import AgentRecord, Note
 from windlass.journal.reason import package_of
 from windlass.slurm.states import JobState
 from windlass.states import Cause, State
-from windlass.view.jobs import render_nobody
+from windlass.view.jobs import render_nobody, render_output
 from windlass.view.progress import render_duration
 
 _NOT_READY = "not ready: "
@@ -29,7 +29,9 @@ _TIME_UP = (
 )
 _DISK_FULL = "disk full"
 _CODE_FULL = 5  # exit code of an agent; see docs/failures.md
-_COMING = (JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED)
+_AT_WORK = (JobState.RUNNING, JobState.SUSPENDED)
+_COMING = (JobState.WAITING, *_AT_WORK)
+_NO_PYTHON = re.compile(r"(/\S*python[\d.]*): (?:No such file or directory|not found|Permission denied)")
 _SHOWN_CHARACTERS = 300
 
 
@@ -61,6 +63,9 @@ def find_trouble(view: StudyView) -> Trouble | None:
         trials = counted(open_trials, "trial is", "trials are")
         reason = f"{trials} not done: the disk of {view.folder} is full, or your quota there"
         return Trouble(reason, "Make room there (`windlass clean` shows what can go), then `windlass run` goes on")
+    unbegun = [job for job in jobs if job.log]
+    if unbegun and not agents and not any(job.state in _AT_WORK for job in jobs):
+        return _explain_unbegun(unbegun, len(jobs))
     if any(job.state in _COMING for job in jobs):
         return None
     late = sum(agent.reason in _TIME_UP for agent in agents)
@@ -140,6 +145,32 @@ def _explain_unready(agents: Sequence[AgentRecord]) -> Trouble:
         shown = shown[:_SHOWN_CHARACTERS].rstrip() + " …"
     where = f" on {', '.join(hosts)}" if hosts and not any(host in shown for host in hosts) else ""
     return Trouble(f"no trial could begin{where}: {shown}", _remedy_of(problem))
+
+
+def _explain_unbegun(ended: Sequence[JobView], submitted: int) -> Trouble:
+    """Jobs in which no agent could begin; the newest one is shown."""
+    job = ended[-1]
+    jobs = f"job {job.name}"
+    if submitted > 1:
+        jobs = f"{len(ended)} of {submitted} jobs ended before their agents began, {jobs}"
+    code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
+    if job.signal:
+        code = f" by signal {job.signal}"
+    where = f" on {job.node}" if job.node else ""
+    ending = f"no trial could begin: {jobs} ended{code}{where} before its agent began"
+    if not job.output:
+        return Trouble(f"{ending}, and left nothing in {job.log}", _remedy_of_unbegun(""))
+    return Trouble(f"{ending}: {render_output(job)} (the end of {job.log})", _remedy_of_unbegun(job.output))
+
+
+def _remedy_of_unbegun(output: str) -> str:
+    missing = _NO_PYTHON.search(output)
+    if missing is not None:
+        return (
+            f"Nodes do not see {missing[1]}, the Python that Windlass is installed with: install Windlass in a folder "
+            "that they see (usually one in your home folder), then `windlass run` goes on with that one"
+        )
+    return "Correct that first, because the next job would end in the same way; then `windlass run` goes on"
 
 
 def _remedy_of(problem: str) -> str:
