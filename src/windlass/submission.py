@@ -48,7 +48,7 @@ def submit_agents(
     submissions = read_submissions(paths)
     with ClientJournal(paths) as journal:
         settled: list[str] = []
-        present = outdated = 0
+        present, outdated = 0, list[str]()
         if submissions:
             queue = fetch_queue()
             settled = [_settle(paths, one, queue, journal) for one in submissions if not one.settled]
@@ -56,31 +56,33 @@ def submit_agents(
         missing = max(0, wanted - present)
         if missing and announce is not None:
             announce(present)
-        if missing and not present:
-            _lift_throttle(paths)
+        if missing:
+            terms = _keep_throttle(terms, paths, outdated, is_over=not present and not outdated)
         first = max((one.first + one.agents for one in submissions), default=0)
         if missing and submissions:
             terms, left_out = leave_out_full_nodes(terms, paths)
             settled += left_out
         jobs = _send_arrays(terms, paths, missing, first, journal)
-    return Submitted(tuple(jobs), missing, present, tuple(settled), outdated)
+    return Submitted(tuple(jobs), missing, present, tuple(settled), len(outdated))
 
 
 def preview_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
     """What `submit_agents` would do, as far as the queue and the last run tell. Nothing is written or submitted."""
     submissions = read_submissions(paths) if os.path.isdir(paths.journal) else []
-    present = outdated = 0
+    present, outdated = 0, list[str]()
     if submissions:
         present, outdated = _count_agents(terms, paths, submissions, fetch_queue())
-    return Submitted((), max(0, wanted - present), present, (), outdated)
+    return Submitted((), max(0, wanted - present), present, (), len(outdated))
 
 
-def _count_agents(terms: Terms, paths: StudyPaths, submissions: list[Submission], queue: Queue) -> tuple[int, int]:
-    """Agents that are there and take trials, and those that began with former code or settings."""
+def _count_agents(
+    terms: Terms, paths: StudyPaths, submissions: list[Submission], queue: Queue
+) -> tuple[int, list[str]]:
+    """How many agents are there and take trials, and the ids of those that began with former code or settings."""
     present = count_present(submissions, queue) if terms.units == 1 else count_chains(submissions, queue)
-    outdated = count_outdated(paths, submissions, queue)
+    outdated = find_outdated(paths, submissions, queue)
     if terms.units == 1:  # The units of a chain follow one another: the next one has the new code and settings.
-        present -= outdated
+        present -= len(outdated)
     return present, outdated
 
 
@@ -104,14 +106,27 @@ def leave_out_full_nodes(terms: Terms, paths: StudyPaths) -> tuple[Terms, list[s
     return fewer, [f"left out, because the local disk was full: {names}; support may want to know of it"]
 
 
-def _lift_throttle(paths: StudyPaths) -> None:
-    """What `windlass throttle` said was of jobs that are gone; those that follow have the throttle of their plan."""
+def _keep_throttle(terms: Terms, paths: StudyPaths, outdated: list[str], *, is_over: bool) -> Terms:
+    """The terms with the limit that `windlass throttle` has set; it is lifted where all jobs that it was for are gone.
+
+    Agents with former code do not count: they end by themselves, and the new ones would end because of them.
+    """
+    limit: int | None = None
 
     def change(register: Register) -> Register | None:
-        before, register.throttle = register.throttle, None
-        return None if before is None else register
+        nonlocal limit
+        before = (register.throttle, register.leaving)
+        if is_over:
+            register.throttle = None
+        limit = register.throttle
+        register.leaving = outdated if limit else []
+        return None if before == (register.throttle, register.leaving) else register
 
     RegisterFile(paths.claims, client_name()).update(change)
+    if limit is None or terms.units > 1:
+        return terms
+    fewer = min(limit, terms.request.throttle or limit)
+    return dataclasses.replace(terms, request=dataclasses.replace(terms.request, throttle=fewer))
 
 
 def _send_arrays(terms: Terms, paths: StudyPaths, agents: int, first: int, journal: ClientJournal) -> list[int]:
@@ -220,23 +235,24 @@ def count_present(submissions: list[Submission], queue: Queue) -> int:
     return present
 
 
-def count_outdated(paths: StudyPaths, submissions: list[Submission], queue: Queue) -> int:
+def find_outdated(paths: StudyPaths, submissions: list[Submission], queue: Queue) -> list[str]:
     """Agents at work that began with other code or settings than the study has now. They take no more trials."""
     comments = {submission.comment for submission in submissions}
     at_work = [row for row in queue.rows if row.comment in comments and row.state in _AT_WORK]
     plan = load_plan(paths.plan)
     if not at_work:
-        return 0
-    began: dict[tuple[int, int | None], tuple[float, bool]] = {}
+        return []
+    began: dict[tuple[int, int | None], tuple[float, bool, str]] = {}
     for path in journal_files(paths.journal):
         header = read_header(path) or {}
         job, code = header.get("job"), header.get("code")
         if job and code:  # Agents of earlier versions do not record their code, and do not end because of it.
             is_other = code_key(header) != code_key(plan) or has_other_settings(header.get("settings_key"), plan)
-            moment = (header["t"], is_other)
+            moment = (header["t"], is_other, str(header.get("id")))
             place = (job["array"], job.get("task"))
             began[place] = max(moment, began.get(place, moment))
-    return sum(1 for row in at_work if began.get((row.array, row.task), (0.0, False))[1])
+    newest = [began.get((row.array, row.task), (0.0, False, "")) for row in at_work]
+    return sorted(agent for _, is_other, agent in newest if is_other)
 
 
 def agents_may_be_there(paths: StudyPaths, max_age_s: float = 10.0) -> bool:

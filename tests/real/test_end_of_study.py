@@ -10,6 +10,8 @@ from scripts.slurm import Cluster
 from tests.conftest import Project, wait_for
 from tests.real.study import study_jobs, wait_until_idle
 from tests.real.test_survival import task_ids
+from windlass.collect.look import read_register
+from windlass.paths import StudyPaths
 
 pytestmark = pytest.mark.slow
 # The last trial waits for a file the first time; after that it ends at once.
@@ -100,6 +102,25 @@ def test_fewer_jobs_at_a_time_on_a_running_study(cluster_project: Project, slurm
         for path in (project.study_folder() / "journal").glob("2*.jsonl")
     ]
     assert sorted(map(len, begun)) == [1, 1, 6], "two agents had begun one each, and took no more"
+
+
+def test_a_limit_of_jobs_outlasts_a_change_of_the_study(cluster_project: Project, slurm: Cluster) -> None:
+    """The agent with the former settings still works on its trial when the new ones come: they go on all the same."""
+    project = cluster_project
+    thirty_trials(project, agents=2)
+    project.write("trial.sh", "touch begun-$1; while [ -e hold ]; do sleep 0.1; done")
+    project.run("run", "study.yaml")
+    wait_for(lambda: len(list(project.folder.glob("begun-*"))) == 2)
+    project.run("throttle", "1")
+    keys = json.loads((project.folder / "study.yaml").read_text())
+    project.write("study.yaml", json.dumps({**keys, "env": {"A": "1"}}))
+    (job,) = project.json("run", "study.yaml", "--json")["jobs"]
+    assert read_register(StudyPaths(str(project.study_folder()))).throttle == 1
+    assert "ArrayTaskThrottle=1" in slurm.run("scontrol", "show", "job", str(job))
+    wait_for(lambda: len(list(project.folder.glob("begun-*"))) == 3)
+    (project.folder / "hold").unlink()
+    wait_for(lambda: project.counts() == {"done": 30})
+    wait_until_idle(slurm)
 
 
 def test_no_trial_is_begun_that_takes_longer_than_the_job_has_left(cluster_project: Project, slurm: Cluster) -> None:

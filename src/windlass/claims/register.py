@@ -67,6 +67,7 @@ class Register:
         learned: Optional[Dict[str, Any]] = None,
         throttle: Optional[int] = None,
         ended: Optional[Ranges] = None,
+        leaving: Optional[List[str]] = None,
     ) -> None:
         self.count = count  # trials that exist in trials.jsonl
         self.current = current  # those that the study as it stands now consists of
@@ -76,6 +77,7 @@ class Register:
         self.preparer = preparer  # the one process that may add trials now
         self.tokens = tokens or []  # of the changes that led here, the newest first
         self.throttle = throttle  # how many agents may hold trials; None: any number
+        self.leaving = leaving or []  # agents with former code, which take no more trials: `throttle` is of the others
         self.ended = ended or []  # let go of by the agents that held them: a journal tells how each of them ended
         self.learned = learned or {}  # what agents found out for the rest of the study; see claims/learned.py
 
@@ -96,13 +98,15 @@ class Register:
             self.learned,
             self.throttle,
             list(self.ended),
+            list(self.leaving),
         )
 
     def is_beyond_throttle(self, agent: str) -> bool:
         """Whether this agent is to take no more trials. The agents that began first stay."""
         if self.throttle is None:
             return False
-        return len([other for other in self.held if other < agent]) >= self.throttle
+        earlier = [other for other in self.held if other < agent and other not in self.leaving]
+        return len(earlier) >= self.throttle
 
     def held_ranges(self) -> Ranges:
         return rs.normalise(pair for held in self.held.values() for pair in held)
@@ -112,6 +116,8 @@ class Register:
         more["ended"] = self.ended
         if self.throttle is not None:
             more["throttle"] = self.throttle
+        if self.leaving:
+            more["leaving"] = self.leaving
         return {
             "v": REGISTER_VERSION,
             "count": self.count,
@@ -141,6 +147,7 @@ class Register:
             data.get("learned"),  # not in registers of the first days
             data.get("throttle"),
             rs.normalise(data.get("ended") or []),
+            data.get("leaving"),
         )
 
     def follow(self, before: Register) -> None:
