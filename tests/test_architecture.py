@@ -105,6 +105,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "counted",
         "damage",
         "errors",
+        "ids",
         "journal",
         "launch",
         "model",

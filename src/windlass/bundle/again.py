@@ -12,6 +12,7 @@ from windlass.bundle.data import pack_again
 from windlass.bundle.environment import refresh_environment
 from windlass.bundle.folder import encode_plan, write_agent, write_if_changed
 from windlass.bundle.live import list_live_files
+from windlass.bundle.place import follow_move
 from windlass.bundle.sources import list_sources
 from windlass.bundle.words import split_text
 from windlass.claims import ranges as rs
@@ -29,14 +30,15 @@ _MOST_TRIALS = 1000  # whose commands are searched for paths
 def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
     """Let plan.json name the agent, code, data and built environment as they are now, as `prepare_folder` does.
 
-    Trials and settings stay as they were planned. Agents that are at work notice what is new and take no more trials.
+    Trials and settings stay as they were planned. Where the project was moved, with this folder in it, its code is the
+    one in the new place. Agents that are at work notice what is new and take no more trials.
     Returns the frozen code; None where trials are executed in the project itself. Raises InputError, with plan.json
     unchanged, where the project cannot be packed or the environment's file cannot be read.
     """
     check_trust(paths)
     register_file = RegisterFile(paths.claims, who)
     with Turn(register_file, paths.folder):
-        plan = load_plan(paths.plan)
+        plan = follow_move(load_plan(paths.plan), paths)
         current = register_file.read().current
         fresh = {**plan, "agent": write_agent(paths), "code": _fresh_code(plan, paths, current)}
         if plan.get("live") and os.path.isdir(plan["workdir"]):

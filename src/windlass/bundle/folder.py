@@ -18,6 +18,7 @@ from windlass.bundle.code import excluded_paths, freeze_code
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import render_environment
 from windlass.bundle.live import list_live
+from windlass.bundle.place import refuse_another
 from windlass.bundle.restore import restore_register
 from windlass.bundle.sources import find_changed_sources, list_sources
 from windlass.bundle.trialwriter import TrialWriter
@@ -30,7 +31,7 @@ from windlass.claims.recover import recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.turn import Turn
 from windlass.configcopy import render_config
-from windlass.errors import FolderError, input_error
+from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
@@ -101,7 +102,7 @@ def prepare_folder(
     Safe to be called by two processes at once and to be killed at any moment: the register changes last, in one step.
     """
     paths = StudyPaths(plan.folder)
-    _refuse_another(plan, paths)
+    refuse_another(paths, plan.study.workdir)
     try:
         make_folders(paths, plan.settings["share"].value == "group")
         close_like(paths.folder, plan.study.source)
@@ -114,20 +115,6 @@ def prepare_folder(
             return _prepare(plan, trials, finished, register_file, paths, sample, more or {})
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
-
-
-def _refuse_another(plan: Plan, paths: StudyPaths) -> None:
-    """Raise InputError where the folder has a study of the same name that runs elsewhere: its results are not ours."""
-    try:
-        said = load_plan(paths.plan)
-        if said["workdir"] == plan.study.workdir or os.path.samefile(said["workdir"], plan.study.workdir):
-            return
-    except (OSError, KeyError, TypeError, FolderError):
-        return  # there is none yet, or its project was moved
-    raise input_error(
-        f"{paths.folder} has the trials of {said.get('source') or said['workdir']}, which run in {said['workdir']}",
-        "give this study another name (`-e NAME`) or place (`--folder PATH`)",
-    )
 
 
 def folder_error(error: OSError | DiskFull, folder: str) -> FolderError:

@@ -11,7 +11,7 @@ import click
 from windlass.bundle.since import describe_other_code
 from windlass.claims import ranges as rs
 from windlass.claims.register import Register
-from windlass.cli.hints import name_study
+from windlass.cli.hints import name_study, warn_of_copy
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.attempts import read_attempts, started_from
 from windlass.collect.byhand import render_by_hand
@@ -39,6 +39,7 @@ from windlass.view.trouble import explain_standstill, find_trouble, is_settled
 def command(trial: str | None, study: str | None, folder: str | None, as_json: bool) -> None:
     """Say what happened to a trial and what comes next; without a trial, why the study does not go on."""
     paths = find_study(study, folder)
+    warn_of_copy(paths)
     register = read_register(paths)
     story = _study_story(paths) if trial is None else _trial_story(paths, register, trial)
     # Studies of earlier versions may have secrets in their commands.

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import shlex
+import sys
 
+from windlass.bundle.place import describe_copy
 from windlass.collect.locate import list_studies, study_roots
 from windlass.paths import StudyPaths, find_study_file
 
@@ -34,6 +36,13 @@ def name_study(text: str, paths: StudyPaths) -> str:
         return f"`{line}`"
 
     return _COMMAND.sub(complete, text)
+
+
+def warn_of_copy(paths: StudyPaths) -> None:
+    """Print a note where the study's trials run in another folder, of which the project that we are in is a copy."""
+    text = describe_copy(paths)
+    if text:
+        print(f"note: {text}", file=sys.stderr)
 
 
 def _shortest_name(paths: StudyPaths) -> str:

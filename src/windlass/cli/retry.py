@@ -7,6 +7,7 @@ import json
 import click
 
 from windlass.agent.config import read_config
+from windlass.bundle.place import refuse_copy
 from windlass.claims import ranges as rs
 from windlass.claims.client import client_name
 from windlass.claims.ranges import Ranges
@@ -71,8 +72,10 @@ def command(
     beginning.
 
     Like `run`, with the project's code, data and built environment as they are now; the code that is used is printed.
+    In a copy of a project, whose trials run in the original, nothing is put back.
     """
     paths = find_study(study, folder)
+    refuse_copy(paths)
     register = RegisterFile(paths.claims, "reader").read()
     kinds = ((State.FAILED, failed), (State.INTERRUPTED, interrupted), (State.CANCELLED, cancelled), (State.DONE, done))
     states = [state for state, wanted in kinds if wanted]

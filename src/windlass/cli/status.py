@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from windlass.cli.hints import name_study
+from windlass.cli.hints import name_study, warn_of_copy
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.jobs import find_job, parse_job
 from windlass.collect.locate import study_roots
@@ -32,6 +32,7 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
     A job's number (123, or 123_4 for one task) stands for the study it belongs to.
     """
     paths, job = find_study_or_job(study, folder)
+    warn_of_copy(paths)
     view = look(paths, failures=True)
     if as_json:
         shown = json.dumps(view_to_json(view), indent=2)
