@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from tests.conftest import Project
-from windlass.bundle.place import follow_move, refuse_copy
 from windlass.paths import StudyPaths
+from windlass.place import follow_move, refuse_copy
 from windlass.planfile import encode_plan_file, load_plan
 
 

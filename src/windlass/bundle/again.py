@@ -12,7 +12,6 @@ from windlass.bundle.data import pack_again
 from windlass.bundle.environment import refresh_environment
 from windlass.bundle.folder import encode_plan, write_agent, write_if_changed
 from windlass.bundle.live import list_live_files
-from windlass.bundle.place import follow_move
 from windlass.bundle.sources import list_sources
 from windlass.bundle.words import split_text
 from windlass.claims import ranges as rs
@@ -20,6 +19,7 @@ from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
 from windlass.journal.code import render_code
 from windlass.paths import StudyPaths
+from windlass.place import follow_move
 from windlass.planfile import load_plan
 from windlass.trialfile import TrialFile
 from windlass.trust import check_trust

@@ -18,7 +18,6 @@ from windlass.bundle.code import excluded_paths, freeze_code
 from windlass.bundle.data import pack_data
 from windlass.bundle.environment import render_environment
 from windlass.bundle.live import list_live
-from windlass.bundle.place import refuse_another
 from windlass.bundle.restore import restore_register
 from windlass.bundle.sources import find_changed_sources, list_sources
 from windlass.bundle.trialwriter import TrialWriter
@@ -35,6 +34,7 @@ from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
+from windlass.place import refuse_another
 from windlass.planfile import encode_plan_file, load_plan
 from windlass.search.trials import has_several_settings
 from windlass.trust import close_like, make_folders

@@ -7,7 +7,6 @@ import json
 import click
 
 from windlass.agent.config import read_config
-from windlass.bundle.place import refuse_copy
 from windlass.claims import ranges as rs
 from windlass.claims.client import client_name
 from windlass.claims.ranges import Ranges
@@ -24,6 +23,7 @@ from windlass.flow import chosen_states, follow_jobs, refresh_code, retry_trials
 from windlass.launch.local import LocalLauncher
 from windlass.model import Submitted
 from windlass.paths import StudyPaths
+from windlass.place import refuse_copy
 from windlass.states import State
 from windlass.submission import read_terms
 from windlass.view.plan import render_submitted
@@ -72,7 +72,6 @@ def command(
     beginning.
 
     Like `run`, with the project's code, data and built environment as they are now; the code that is used is printed.
-    In a copy of a project, whose trials run in the original, nothing is put back.
     """
     paths = find_study(study, folder)
     refuse_copy(paths)
