@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "usage": set(),
     "damage": set(),
     "planfile": {"errors"},
-    "place": {"errors", "ids", "paths", "planfile"},
+    "place": {"errors", "ids", "paths"},
     "sealed": set(),
     "trialfile": {"counted", "damage", "errors", "paths", "sealed"},
     "configcopy": set(),

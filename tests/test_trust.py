@@ -130,6 +130,22 @@ def test_a_study_may_ask_for_its_group(paths: StudyPaths) -> None:
     assert not trust.is_shared(paths.folder)
 
 
+@pytest.mark.parametrize("umask", [0o077, 0o027, 0o007, 0o022])
+def test_what_is_made_in_a_shared_study_is_open_to_its_group_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    """With 077 files were -rw--w----: nobody else could read the register, the study's owner included."""
+    os.umask(umask)
+    trust.given_umask.cache_clear()
+    paths = StudyPaths(str(tmp_path / "root" / "study"))
+    trust.make_folders(paths, share=True)
+    Path(paths.claims, "00000001").touch()
+    Path(paths.outputs, "trial").mkdir(parents=True)
+    others = 0o005 & ~umask
+    assert stat.S_IMODE(os.stat(f"{paths.claims}/00000001").st_mode) == 0o660 | (others & 0o004)
+    for folder in (*paths.folders(), f"{paths.outputs}/trial"):
+        mode = stat.S_IMODE(os.stat(folder).st_mode)
+        assert mode & 0o2770 == 0o2770 and mode & 0o007 == others, folder
+
+
 @needs_root
 def test_a_member_of_the_group_goes_on_with_the_archive_of_another() -> None:
     """Only the owner of a file can set its time."""

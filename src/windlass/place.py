@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.errors import FolderError, InputError, input_error
+from windlass.errors import InputError, input_error
 from windlass.ids import slug
 from windlass.paths import STUDIES, StudyPaths, find_project
-from windlass.planfile import load_plan
 
 _WITH_PATHS = ("workdir", "project_dir", "scratch_dir", "source", "code", "data", "live", "environment", "terms")
 
@@ -18,10 +18,10 @@ _WITH_PATHS = ("workdir", "project_dir", "scratch_dir", "source", "code", "data"
 def refuse_another(paths: StudyPaths, workdir: str) -> None:
     """Raise InputError where the folder has a study of the same name that runs elsewhere: its results are not ours."""
     try:
-        said = load_plan(paths.plan)
+        said = _read_plan(paths)
         if said["workdir"] == workdir or os.path.samefile(said["workdir"], workdir):
             return
-    except (OSError, KeyError, TypeError, FolderError):
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
         return  # there is none yet, or its project was moved
     raise _belongs_elsewhere(paths, said, "give this study another name (`-e NAME`) or place (`--folder PATH`)")
 
@@ -69,14 +69,20 @@ def _with_prefix(value: Any, former: str, now: str) -> Any:
 def _original(paths: StudyPaths) -> Mapping[str, Any] | None:
     """The plan of a study whose project is there and is not the one that its folder belongs to here; else None."""
     try:
-        said = load_plan(paths.plan)
+        said = _read_plan(paths)
         here = _project_here(paths, said)
         if here is None or not os.path.isdir(said["workdir"]):
             return None
         former = str(said.get("project_dir") or said["workdir"])
         return None if os.path.samefile(former, here) else said
-    except (OSError, KeyError, TypeError, FolderError):
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+def _read_plan(paths: StudyPaths) -> Any:
+    """plan.json without a look at its checksum: only its paths are used, and only to refuse or to tell. Raises much."""
+    with open(paths.plan, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def _project_here(paths: StudyPaths, plan: Mapping[str, Any]) -> str | None:

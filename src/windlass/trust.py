@@ -36,10 +36,15 @@ _MOST_SHOWN = 5
 def close_umask(shared: bool = False) -> None:
     """Close files that this process makes from now on to other users' writing; with `shared`, open them to the group.
 
-    The umask that the user has set is kept for programs of the user's own: see `given_umask`.
+    Members of the group then may read and write them, whatever the user's umask is. The umask that
+    the user has set is kept for programs of the user's own: see `given_umask`.
     """
     given = given_umask()
-    os.umask((given & ~stat.S_IWGRP) | stat.S_IWOTH if shared else given | _OTHERS)
+    if shared:
+        # A umask of 077 would leave the group the right to write and no right to read.
+        os.umask((given & ~stat.S_IRWXG) | stat.S_IWOTH)
+    else:
+        os.umask(given | _OTHERS)
 
 
 @functools.cache

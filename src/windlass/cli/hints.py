@@ -10,6 +10,7 @@ import sys
 
 from windlass.collect.locate import list_studies, study_roots
 from windlass.paths import StudyPaths, find_study_file
+from windlass.place import describe_copy
 
 _COMMAND = re.compile(r"`(windlass (\w+)[^`\n]*)`")
 _AS_OPTION = ("cancel", "explain", "logs", "outputs", "retry", "ticket")
@@ -39,8 +40,6 @@ def name_study(text: str, paths: StudyPaths) -> str:
 
 def warn_of_copy(paths: StudyPaths) -> None:
     """Print a note where the study's trials run in another folder, of which the project that we are in is a copy."""
-    from windlass.place import describe_copy  # Not every module that has hints needs it, and `status` starts often.
-
     text = describe_copy(paths)
     if text:
         print(f"note: {text}", file=sys.stderr)
