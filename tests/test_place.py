@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.conftest import Project
 from windlass.paths import StudyPaths
-from windlass.place import follow_move, refuse_copy
 from windlass.planfile import encode_plan_file, load_plan
+from windlass.trust import follow_move, refuse_copy
 
 
 def test_a_copy_does_not_execute_the_code_of_the_original(project: Project, tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
 from windlass.journal.code import render_code
 from windlass.paths import StudyPaths
-from windlass.place import follow_move
 from windlass.planfile import load_plan
 from windlass.trialfile import TrialFile
-from windlass.trust import check_trust
+from windlass.trust import check_trust, follow_move
 
 _MOST_TRIALS = 1000  # whose commands are searched for paths
 

@@ -34,10 +34,9 @@ from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
 from windlass.model import PackTerms, Plan, Trial
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
-from windlass.place import refuse_another
 from windlass.planfile import encode_plan_file, load_plan
 from windlass.search.trials import has_several_settings
-from windlass.trust import close_like, make_folders
+from windlass.trust import close_like, make_folders, refuse_another
 
 PLAN_VERSION = 1
 _FORMER_AGENTS = 4  # that are kept

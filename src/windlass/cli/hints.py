@@ -10,7 +10,7 @@ import sys
 
 from windlass.collect.locate import list_studies, study_roots
 from windlass.paths import StudyPaths, find_study_file
-from windlass.place import describe_copy
+from windlass.trust import describe_copy
 
 _COMMAND = re.compile(r"`(windlass (\w+)[^`\n]*)`")
 _AS_OPTION = ("cancel", "explain", "logs", "outputs", "retry", "ticket")

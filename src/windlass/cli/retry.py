@@ -23,9 +23,9 @@ from windlass.flow import chosen_states, follow_jobs, refresh_code, retry_trials
 from windlass.launch.local import LocalLauncher
 from windlass.model import Submitted
 from windlass.paths import StudyPaths
-from windlass.place import refuse_copy
 from windlass.states import State
 from windlass.submission import read_terms
+from windlass.trust import refuse_copy
 from windlass.view.plan import render_submitted
 
 
