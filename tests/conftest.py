@@ -21,10 +21,14 @@ from tests.preloaded import get_server
 
 def write_program(path: Path, main: str) -> str:
     """An archive in the place of agent.pyz whose main function executes the line `main`. Returns its SHA-256."""
+    files = {
+        "windlass/__init__.py": "",
+        "windlass/agent/__init__.py": "",
+        "windlass/agent/__main__.py": f"import json, os, sys\ndef main():\n    {main}\n",
+    }
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("windlass/__init__.py", "")
-        archive.writestr("windlass/agent/__init__.py", "")
-        archive.writestr("windlass/agent/__main__.py", f"import json, os, sys\ndef main():\n    {main}\n")
+        for name, text in files.items():
+            archive.writestr(zipfile.ZipInfo(name), text)  # without the time: the same program has the same checksum
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
