@@ -23,7 +23,7 @@ from windlass.agent.sweep import Mark, release_folder, sweep_dead
 from windlass.agent.trial_folder import FrozenOrigin, TrialFolders
 from windlass.collect.outputs import extract_outputs
 from windlass.errors import FolderError
-from windlass.journal.kept import KeptWriter, copy_large, read_kept
+from windlass.journal.kept import KeptWriter, copy_large, find_cut, read_kept
 from windlass.paths import StudyPaths
 
 
@@ -590,3 +590,32 @@ def test_files_from_before_a_retry_are_not_the_trials_outputs(project: Project) 
     assert "3 files" in told and "--all" in told
     assert not list((project.folder / "here").rglob("*v1*"))
     assert names("0", "--all") == ["acc_v1_0.json", "acc_v1_1.json", "acc_v2_2.json", "acc_v2_3.json"]
+
+
+def test_what_is_cut_short_or_gone_is_reported(project: Project) -> None:
+    """Kept files and what trials printed: the file is named, and the exit code tells it too."""
+    project.write(
+        "study.yaml",
+        "name: s\ncommand: sh -c 'echo hello; echo {n} > r.txt'\nparameters: {n: [0, 1]}\noutputs: [r.txt]\n",
+    )
+    project.run("run", "--on", "local", "--quiet")
+    folder = project.folder / ".windlass" / "s"
+    (archive,) = (folder / "outputs").glob("*.tar")
+    assert find_cut(str(folder / "outputs")) == {}
+    os.truncate(archive, 1030)
+    half = project.run("outputs", code=1)
+    assert f"{archive}: is cut short: 1 file that was kept is missing" in half.stderr and "1 file," in half.stdout
+    archive.unlink()
+    assert f"{archive}: is gone: 2 files that were kept are missing" in project.run("outputs", code=1).stderr
+
+    (log,) = (folder / "output").glob("*.log")
+    (index,) = (folder / "output").glob("*.idx")
+    content = index.read_bytes()
+    assert project.run("logs", "0").stdout == "hello\n"
+    index.unlink()
+    assert f"{index}: is gone" in project.run("logs", "0", code=1).stderr
+    index.write_bytes(content)
+    os.truncate(log, 3)
+    assert f"{log}: is cut short" in project.run("logs", code=1).stderr
+    log.unlink()
+    assert f"{log}: is gone" in project.run("logs", "0", code=1).stderr

@@ -19,6 +19,11 @@ def report_damage(path: str, problem: str, remedy: str, kind: str = "") -> None:
         print(f"warning: {path}: {problem}\n  hint: {remedy}", file=sys.stderr, flush=True)
 
 
+def has_reported(kind: str) -> bool:
+    """Whether this command has reported damage of that kind."""
+    return any(key.endswith(f"\0{kind}") for key in _reported)
+
+
 def forget_reports() -> None:
     """A new command begins in this process: it reports everything that it finds."""
     _reported.clear()

@@ -22,9 +22,10 @@ from windlass.cli.terminal import ProgramOutput
 from windlass.collect.attempts import read_attempts, read_retries
 from windlass.collect.index import StudyIndex, read_record
 from windlass.collect.joblog import write_joblog
-from windlass.collect.output import OutputReader, Piece, last_lines, read_ends
+from windlass.collect.output import CUT_OUTPUT, OutputReader, Piece, last_lines, read_ends
 from windlass.collect.trials import find_trials
 from windlass.counted import counted
+from windlass.damage import has_reported
 from windlass.errors import input_error
 from windlass.journal.fold import TrialRecord
 from windlass.journal.read import journal_files, writer_of
@@ -64,7 +65,7 @@ def command(
     study: str | None,
     folder: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Show a trial's stdout and stderr, also while it runs. Without a trial: of all, with their numbers in front.
 
     Of a trial with several attempts (another session, an interruption, a failure that was tried again) all are shown,
@@ -78,10 +79,10 @@ def command(
     paths = find_study(study, folder)
     if joblog is not None:
         click.echo(f"{joblog}: {counted(write_joblog(joblog, paths), 'attempt')}", err=True)
-        return
+        return 0
     if trial is not None and re.fullmatch(r"\d+_\d+", trial):
         _show_job(paths, trial)
-        return
+        return 0
     register = RegisterFile(paths.claims, "reader").read()
     if as_json:
         if follow or (trial is None and not failed):
@@ -95,6 +96,7 @@ def command(
     else:
         number = find_trials([trial], paths, register.count)[0]
         _show_one(paths, number, follow, lines, everything)
+    return 1 if has_reported(CUT_OUTPUT) else 0
 
 
 def _show_job(paths: StudyPaths, job: str) -> None:

@@ -9,7 +9,14 @@ import click
 from windlass.cli.hints import name_study
 from windlass.cli.options import find_study, folder_option, json_option
 from windlass.collect.look import read_register
-from windlass.collect.outputs import best_trial, explain_nothing_kept, extract_outputs, find_outputs, prune_outputs
+from windlass.collect.outputs import (
+    best_trial,
+    explain_nothing_kept,
+    extract_outputs,
+    find_outputs,
+    prune_outputs,
+    report_cut,
+)
 from windlass.collect.trials import find_trials
 from windlass.counted import counted
 from windlass.errors import input_error
@@ -52,6 +59,7 @@ def command(
         return _prune(paths, as_json)
     chosen = [best_trial(paths)] if best else _ids(trials, paths)
     files, earlier = find_outputs(paths, chosen)
+    is_cut = report_cut(paths, chosen)
     if everything:
         files, earlier = sorted([*files, *earlier], key=lambda file: (file.trial, file.path)), []
     if best and not files and not earlier:
@@ -67,7 +75,7 @@ def command(
         print(json.dumps([_to_json(file) for file in files], indent=2))
     elif to is None or as_list:
         print(render_outputs([(file.trial, _name(file), file.size) for file in files]))
-    return 0
+    return 1 if is_cut else 0
 
 
 def _ids(names: tuple[str, ...], paths: StudyPaths) -> list[str]:

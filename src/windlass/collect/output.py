@@ -6,11 +6,13 @@ import os
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
+from windlass.damage import report_damage
 from windlass.journal.pieces import PIECE
 from windlass.paths import StudyPaths
 
 _INDEX_BYTES = PIECE.size * 65536
 _END_BYTES = 32 << 10
+CUT_OUTPUT = "output"  # damage of this kind: something that trials printed is missing
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,28 @@ class OutputReader:
                         wanted = (number is None or owner == number) and (attempt is None or owner_attempt == attempt)
                         if wanted and (chosen is None or (owner, owner_attempt) in chosen):
                             data = os.pread(log.fileno(), length, offset)
+                            if len(data) < length:
+                                self._report(self._log_path, "is cut short: the end of what trials printed is missing")
                             yield Piece(owner, owner_attempt, stream, when, data)
                     if whole < len(block):
                         return
         except FileNotFoundError:
-            return
+            # An agent whose trials printed nothing has neither file. It makes the log first, so that one alone may also
+            # be that of an agent that has just begun.
+            for path, other in ((self._log_path, self._index_path), (self._index_path, self._log_path)):
+                if not os.path.exists(path) and _has_content(other):
+                    self._report(path, "is gone: what trials printed is missing")
+
+    def _report(self, path: str, problem: str) -> None:
+        remedy = "a backup may have it; what trials reported and how they ended is in the journals"
+        report_damage(path, problem, remedy, CUT_OUTPUT)
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False
 
 
 def read_ends(paths: StudyPaths, attempts: Iterable[tuple[str, int, int]], lines: int) -> dict[tuple[int, int], bytes]:

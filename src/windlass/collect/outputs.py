@@ -13,8 +13,10 @@ from windlass.collect.facts import read_facts
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import agents_alive, read_register
 from windlass.collect.printed import add_printed
+from windlass.counted import counted
+from windlass.damage import report_damage
 from windlass.errors import FolderError, input_error
-from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, read_kept
+from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, find_cut, read_kept
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import TrialFile
@@ -48,6 +50,16 @@ def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> tuple[list[Ke
         owner = file.path.partition("/")[0] if file.trial == LEFT_BEHIND else file.trial
         (earlier if file.time < retried.get(owner, 0.0) else current).append(file)
     return current, earlier
+
+
+def report_cut(paths: StudyPaths, trials: Sequence[str] = ()) -> bool:
+    """Report archives and files of kept outputs that are cut short or gone. Returns whether there are any."""
+    cut = find_cut(paths.outputs, trials)
+    for place, count in cut.items():
+        state = "is cut short" if os.path.exists(place) else "is gone"
+        problem = f"{state}: {counted(count, 'file that was kept is', 'files that were kept are')} missing"
+        report_damage(place, problem, "a backup may have it; else `windlass retry` of these trials makes them again")
+    return bool(cut)
 
 
 def _retried(paths: StudyPaths) -> dict[str, float]:

@@ -16,7 +16,7 @@ import json
 import os
 import stat
 import tarfile
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from windlass.openness import ANYBODY, limit_readers, private_opener, readers_of_all
 
@@ -283,6 +283,22 @@ def read_kept(folder: str) -> List[KeptFile]:
         if (known is None or file.time >= known.time) and file.is_there():
             newest[file.trial, file.path] = file
     return [newest[key] for key in sorted(newest)]
+
+
+def find_cut(folder: str, trials: Sequence[str] = ()) -> Dict[str, int]:
+    """Files that should hold kept outputs and are cut short or gone → how many outputs are missing there; of these
+    trials, or of all.
+
+    An output that is whole in another place, because it was kept again, is not missing.
+    """
+    whole = {(file.trial, file.path) for file in read_kept(folder)}
+    missing: Dict[str, Set[Tuple[str, str]]] = {}
+    for file in iterate_kept(folder):
+        key = (file.trial, file.path)
+        if key in whole or (trials and file.trial not in trials):
+            continue
+        missing.setdefault(file.place, set()).add(key)
+    return {place: len(keys) for place, keys in sorted(missing.items())}
 
 
 def iterate_kept(folder: str) -> Iterator[KeptFile]:
