@@ -21,12 +21,15 @@ from hypothesis import strategies as st
 from tests.test_fold import Event, fold, journals
 from windlass.collect import absorb, cache
 from windlass.collect import index as index_module
+from windlass.collect.attempts import read_attempts
 from windlass.collect.index import StudyIndex
 from windlass.collect.timeleft import Durations
+from windlass.damage import forget_reports
 from windlass.errors import FolderError, InputError
 from windlass.journal.read import JournalVersionError
 from windlass.paths import StudyPaths
 from windlass.states import State
+from windlass.trialfile import append_trials
 
 
 @pytest.fixture(autouse=True)
@@ -298,6 +301,62 @@ def test_a_journal_that_lost_lines_is_read_anew(study: StudyPaths, on_disk: None
         write(study, "b", finished(3, 4), mode="wb")
     index.refresh()
     assert index.counts(9)[State.DONE] == (3 if change == "gone" else 4)
+
+
+def _write_trials(paths: StudyPaths, ids: list[str]) -> None:
+    for path in (paths.trials, paths.trials_index):
+        if os.path.exists(path):
+            os.unlink(path)
+    append_trials(paths, 0, [(one, b'{"id":"%s","stages":[],"settings":{}}\n' % one.encode()) for one in ids])
+
+
+def test_a_record_counts_only_for_the_trial_whose_id_it_has(
+    study: StudyPaths, on_disk: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two, three = ("t" + letter * 12 for letter in "abc")
+    events = finished(0, 3)
+    for event, trial in zip(events[::2], (one, two, three), strict=True):
+        event["id"] = trial[:8]
+    events.insert(3, {"e": "beat", "t": 101.2, "live": {"1": {"step": 3}}})
+    events.insert(4, {"e": "note", "t": 101.3, "i": 1, "text": "a note"})
+    write(study, "a", [{"e": "agent", "t": 1.0, "v": 1}, *events])
+    write(study, "earlier", [{"e": "agent", "t": 1.0, "v": 1}, *finished(3, 4)])
+
+    def done(ids: list[str]) -> list[int]:
+        _write_trials(study, ids)
+        index = look(study)
+        try:
+            assert index.counts(4)[State.DONE] == len(list(index.numbers((State.DONE,))))
+            stories = [number for number in range(3) if read_attempts(study, number)]
+            assert [number for number in index.numbers((State.DONE,)) if number < 3] == stories
+            assert len(index.notes()) == (1 in stories)
+            return list(index.numbers((State.DONE,)))
+        finally:
+            index.close()
+
+    forget_reports()
+    four = "t" + "d" * 12
+    assert done([one, two, three, four]) == [0, 1, 2, 3]
+    assert capsys.readouterr().err == ""
+    # Another order: the index, which is found again, is made anew. Records without an id count by their number.
+    assert done([one, three, two, four]) == [0, 3]
+    assert "2 trials have records of another trial" in capsys.readouterr().err
+    assert done([one, two]) == [0, 1, 2, 3]  # there is no id to compare with
+    assert done([one, two, four]) == [0, 1, 3]  # now there is
+    # A damaged index of trials.jsonl costs no record: the lines tell the ids.
+    _write_trials(study, [one, two, three, four])
+    for damage in (os.urandom(64), b""):
+        Path(study.trials_index).write_bytes(damage)
+        index = look(study)
+        assert list(index.numbers((State.DONE,))) == [0, 1, 2, 3]
+        index.close()
+    # An attempt at the right trial counts, whatever the same or another journal has before.
+    forget_reports()
+    again = finished(1, 2)
+    again[0]["id"] = three[:8]
+    write(study, "a", again)
+    assert done([one, three, two, four]) == [0, 1, 3]
+    assert "1 trial has a record of another trial" in capsys.readouterr().err
 
 
 def test_a_journal_of_a_newer_version_is_refused(study: StudyPaths) -> None:

@@ -11,7 +11,8 @@ agent   {e,t,v,id,host,machine,boot,pid,began,slots,cpus,gpus,code[,job]}
                                `code` is {key, commit, dirty} of the frozen code that its trials are executed with, or
                                {live, commit, dirty} of the project itself as it was when the agent began
 client  {e,t,v,id,host,machine,boot,pid,began}         the command line wrote this file
-start   {e,t,i,n,s}            attempt `n` of this agent began: trial `i` in slot `s`
+start   {e,t,i,n,s,id}         attempt `n` of this agent began: trial `i` in slot `s`; `id` is the beginning of the
+                               trial's id (ID_LETTERS). Absent in journals of earlier versions
 ready   {e,t,in_s}             the agent may begin trials; `in_s` maps the steps of its stage-in (code, data,
                                environment), in order, to seconds
 end     {e,t,i,n,cause,code,sig,start,dur,stage,stage_s,out_s,out,rss_mb,cpu_s,step,m,from,use,why,note}
@@ -55,6 +56,7 @@ import math
 from typing import Any, Dict, Mapping, Optional
 
 JOURNAL_VERSION = 1
+ID_LETTERS = 8  # of a trial's id in `start`: enough to tell trials apart
 
 
 def wire_number(value: float) -> Any:

@@ -21,6 +21,8 @@ import json
 import os
 import re
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -35,6 +37,7 @@ _HEAD = re.compile(rb'\{"crc":"[0-9a-f]{8}","n":(\d+),"id": ?"t([a-z2-7]{12})",'
 _OLD_HEAD = re.compile(rb'\{"id": ?"t([a-z2-7]{12})",')
 _LOST = b',"lost":true}'  # how the line of a trial ends whose settings and command are lost; all others end in "}}"
 _BASE_32 = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz234567", b"0123456789abcdefghijklmnopqrstuv")
+_BASE_32_TEXT = str.maketrans("abcdefghijklmnopqrstuvwxyz234567", "0123456789abcdefghijklmnopqrstuv")
 _CHUNK = 2000  # lines in memory at a time
 _NO_LINE = -1
 _REMEDY = "`windlass run` with the study file writes the lines of the study's trials anew"
@@ -52,6 +55,49 @@ def id_number(trial_id: str) -> int:
 def id_number_stop(beginning: str) -> int:
     """The first number that no id beginning so has."""
     return id_number(beginning) + (1 << (64 - 5 * len(beginning[1:])))
+
+
+def beginning_number(beginning: str) -> int | None:
+    """`id_number` of an id or its beginning, much faster; None where it is none."""
+    try:
+        return int(beginning[1:].translate(_BASE_32_TEXT), 32) << (69 - 5 * len(beginning))
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
+def read_ids(paths: StudyPaths) -> array[int]:
+    """`id_number` of each trial by number, 0 where it is not known; nothing where there are no trials.
+
+    They are those of the index, which is not compared with the lines; of the lines where there is no index.
+    """
+    ids = array("Q")
+    try:
+        with open(paths.trials_index, "rb") as index:
+            raw = index.read()
+        ids.frombytes(raw[: len(raw) // _ENTRY.size * _ENTRY.size])
+    except OSError:
+        pass
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids[1::2] if ids else _read_ids_of_lines(paths)
+
+
+def _read_ids_of_lines(paths: StudyPaths) -> array[int]:
+    ids = array("Q")
+    try:
+        if not os.path.getsize(paths.trials):
+            return ids
+        file = TrialFile(paths)
+    except (OSError, FolderError):
+        return ids
+    try:
+        count = file.count_indexed()
+        ids.extend([0] * count)
+        for number, identifier in file.id_numbers(count):
+            ids[number] = identifier
+    finally:
+        file.close()
+    return ids
 
 
 def _letters_number(letters: bytes) -> int:

@@ -1,13 +1,23 @@
-"""How the journal tells of an attempt's end. Python 3.9, standard library."""
+"""How the journal tells of an attempt's begin and end. Python 3.9, standard library."""
 
 from __future__ import annotations
 
 from typing import Any, Dict
 
 from windlass.agent.child import Attempt
+from windlass.events import ID_LETTERS
 from windlass.journal.reason import shorten
 from windlass.journal.write import encode_event
 from windlass.states import Cause
+
+
+def render_start(attempt: Attempt) -> str:
+    """The journal's line, with the beginning of the trial's id: a number alone may come to mean another trial."""
+    trial = attempt.trial
+    return (
+        f'{{"e":"start","t":{attempt.started_wall:.3f},"i":{trial.number},"n":{attempt.attempt},'
+        f'"s":{attempt.slot.number},"id":"{trial.id[:ID_LETTERS]}"}}'
+    )
 
 
 def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:

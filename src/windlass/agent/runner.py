@@ -30,7 +30,7 @@ from windlass.agent.metrics import Message, MessageReader, MetricsFile
 from windlass.agent.nan_files import NanFiles
 from windlass.agent.output import OutputLog
 from windlass.agent.pipes import Pipes
-from windlass.agent.record import render_end
+from windlass.agent.record import render_end, render_start
 from windlass.agent.sharing import Sharing
 from windlass.agent.steps import signal_steps
 from windlass.agent.tally import Tally
@@ -134,9 +134,7 @@ class Runner:
         self.attempts[attempt.attempt] = attempt
         self.sharing.begin(attempt)
         self._turns.kills.begin(attempt.attempt, attempt.started)
-        self._journal.add_line(
-            f'{{"e":"start","t":{attempt.started_wall:.3f},"i":{trial.number},"n":{attempt.attempt},"s":{slot.number}}}'
-        )
+        self._journal.add_line(render_start(attempt))
         if self._config.timeout_s is not None:
             attempt.deadline = attempt.started + self._config.timeout_s
             self._timed.add(attempt)

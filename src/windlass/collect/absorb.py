@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from windlass.collect import rows
@@ -25,6 +25,7 @@ BATCH_BYTES = 8 << 20  # of journal in one transaction; bounds memory to some te
 _PIECE = 50_000  # trials of one range event folded at a time
 
 Event = Mapping[str, Any]
+IsOther = Callable[[int, str], bool]
 _Summary = dict[tuple[str, str], list[float]]
 
 
@@ -32,8 +33,10 @@ class ShrunkError(Exception):
     """A journal became shorter: what was read from it before may no longer be so."""
 
 
-def absorb(connection: sqlite3.Connection, pending: list[str]) -> list[str]:
+def absorb(connection: sqlite3.Connection, pending: list[str], is_other: IsOther | None = None) -> list[str]:
     """Read about BATCH_BYTES of the `pending` journals into the index; return those that may have more.
+
+    What they have of trials that are others now (see `Folded.is_other`) is left out.
 
     To be called inside a transaction. Offsets are the database's, so two processes never take a line twice.
     """
@@ -51,7 +54,7 @@ def absorb(connection: sqlite3.Connection, pending: list[str]) -> list[str]:
             pending = pending[1:]
             continue
         for part, numbers in _parts(events):
-            _fold_part(connection, writer, state, part, numbers)
+            _fold_part(connection, Folded(writers={writer: state}, is_other=is_other), part, numbers)
         changed = True
         budget -= reader.offset - begin
         row = (writer, reader.offset, reader.damaged, _render_state(state))
@@ -83,6 +86,11 @@ def parse_malformed(state: str) -> int:
     return int(json.loads(state)["malformed"])
 
 
+def parse_other(state: str) -> set[int]:
+    """The numbers in a journal's remembered state that stood for other trials."""
+    return set(json.loads(state)["other"])
+
+
 def _load_journal(connection: sqlite3.Connection, path: str, writer: str) -> tuple[JournalReader, WriterState]:
     query = "SELECT offset_bytes, damaged, state FROM journal WHERE writer = ?"
     found = connection.execute(query, (writer,)).fetchone()
@@ -92,12 +100,14 @@ def _load_journal(connection: sqlite3.Connection, path: str, writer: str) -> tup
     reader.damaged = found[1]
     said = json.loads(found[2])
     under_way = {int(number): (attempt, start) for number, (attempt, start) in said["open"].items()}
-    return reader, WriterState(said["clock"], said["malformed"], under_way, parse_agent(found[2]))
+    agent, other = parse_agent(found[2]), parse_other(found[2])
+    return reader, WriterState(said["clock"], said["malformed"], under_way, agent, other)
 
 
 def _render_state(state: WriterState) -> str:
     agent = None if state.agent is None else vars(state.agent)
     said = {"clock": state.clock, "malformed": state.malformed, "open": state.open, "agent": agent}
+    said["other"] = sorted(state.other)
     return json.dumps(said)
 
 
@@ -150,10 +160,9 @@ def _range_pieces(event: Event) -> Iterator[tuple[Event, Any]]:
             yield {**event, "r": [[begin, end]]}, range(begin, end)
 
 
-def _fold_part(
-    connection: sqlite3.Connection, writer: str, state: WriterState, events: list[Event], numbers: set[int]
-) -> None:
-    folded = Folded(writers={writer: state})
+def _fold_part(connection: sqlite3.Connection, folded: Folded, events: list[Event], numbers: set[int]) -> None:
+    """Take events of the one writer that `folded` has into the tables."""
+    (writer,) = folded.writers
     summary: _Summary = {}
     for row in _load_rows(connection, numbers):
         folded.histories[row[0]] = rows.parse_row(row)

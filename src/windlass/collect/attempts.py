@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.collect.identity import TrialIds
 from windlass.journal.read import JournalReader, journal_files, parse_line, read_header, writer_of
 from windlass.paths import StudyPaths
 from windlass.sealed import unseal
@@ -39,7 +40,11 @@ def started_from(stories: Sequence[AttemptStory]) -> str:
 
 
 def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
-    """All attempts at a trial in the order they began. Reads every journal, but parses only the lines in question."""
+    """All attempts at a trial in the order they began. Reads every journal, but parses only the lines in question.
+
+    Attempts at another trial that had the same number are left out.
+    """
+    ids = TrialIds(paths)
     marks = (f'"i":{number},'.encode(), f'"i":{number}}}'.encode())
     stories = []
     for path in journal_files(paths.journal):
@@ -54,6 +59,8 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
                 (starts if kind == "start" else ends)[event["n"]] = event
         header = (read_header(path) or {}) if starts else {}
         for attempt, start in starts.items():
+            if "id" in start and ids.is_other(number, start["id"]):
+                continue
             end = ends.get(attempt)
             stories.append(
                 AttemptStory(

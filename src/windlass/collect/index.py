@@ -16,6 +16,7 @@ from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
+from windlass.collect.identity import TrialIds
 from windlass.collect.missing import read_ended, report_missing
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
@@ -39,6 +40,7 @@ class StudyIndex:
         self._paths = paths
         self._small = sum(self._sizes().values()) < MEMORY_BELOW_BYTES
         self._cache = open_memory() if self._small else open_cache(paths)
+        self._ids = TrialIds(paths)
         self._printed: dict[str, Mapping[int, MetricSummary]] = {}  # metric → values that kept output has
 
     def close(self) -> None:
@@ -63,6 +65,16 @@ class StudyIndex:
             path = error.filename or self._paths.journal
             raise FolderError(f"{path}: {error.strerror or error}\n  hint: {remedy}") from error
         report_missing(self._paths, ended, self)
+
+    def others(self) -> list[int]:
+        """Numbers of trials that have no record of their own, but one of another trial, in order."""
+        numbers: set[int] = set()
+        for (state,) in self._select("SELECT state FROM journal"):
+            numbers |= absorb.parse_other(state)
+        recorded = (
+            {number for (number,) in self._select("SELECT number FROM trial WHERE starts > 0")} if numbers else ()
+        )
+        return sorted(numbers.difference(recorded))
 
     def count_recorded(self, included: Sequence[Range]) -> int:
         """How many of these trials have a record of how they ended."""
@@ -216,6 +228,11 @@ class StudyIndex:
 
     def _read_new(self, sizes: dict[str, int]) -> None:
         connection = self._cache.connection
+        # Before the journals: a trial has its id before an agent can begin it.
+        if self._ids.have_changed(connection):
+            with self._transaction():
+                absorb.clear(connection)
+                self._ids.remember(connection)
         offsets = dict(connection.execute("SELECT writer, offset_bytes FROM journal"))
         names = {writer_of(path): size for path, size in sizes.items()}
         if any(names.get(writer, -1) < offset for writer, offset in offsets.items()):
@@ -235,7 +252,7 @@ class StudyIndex:
     def _absorb(self, pending: list[str], everything: list[str]) -> list[str]:
         try:
             with self._transaction():
-                return absorb.absorb(self._cache.connection, pending)
+                return absorb.absorb(self._cache.connection, pending, self._ids.is_other)
         except absorb.ShrunkError:
             with self._transaction():
                 absorb.clear(self._cache.connection)

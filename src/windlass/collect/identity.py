@@ -1,0 +1,71 @@
+"""Tells whether a number in a journal still stands for the trial that an agent executed under it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from array import array
+
+from windlass.errors import FolderError
+from windlass.events import ID_LETTERS
+from windlass.paths import StudyPaths
+from windlass.trialfile import TrialFile, beginning_number, read_ids
+
+_SHIFT = 64 - 5 * (ID_LETTERS - 1)  # an id begins with a t, and each letter after it has five bits
+
+
+class TrialIds:
+    """The ids that the trials of a study's folder have now, by number.
+
+    An index of journals depends on them: it remembers a digest of those it was made with.
+    """
+
+    def __init__(self, paths: StudyPaths) -> None:
+        self._paths = paths
+        self._ids: array[int] = read_ids(paths)
+
+    def have_changed(self, connection: sqlite3.Connection) -> bool:
+        """Read the ids. Returns whether an index was made with others; trials that were added alone change nothing."""
+        self._ids = read_ids(self._paths)
+        found = connection.execute("SELECT value FROM meta WHERE key = 'trials'").fetchone()
+        count, digest = (0, self._digest(0)) if found is None else json.loads(found[0])
+        if count > len(self._ids) or digest != self._digest(count):
+            return True
+        if count == len(self._ids):
+            return False
+        highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
+        if highest is not None and highest >= count:
+            return True  # its record was taken as it was, because there was no id to compare it with
+        self.remember(connection)
+        return False
+
+    def remember(self, connection: sqlite3.Connection) -> None:
+        """From now on the index is one that is made with the ids as they were last read."""
+        count = len(self._ids)
+        row = (json.dumps([count, self._digest(count)]),)
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('trials', ?)", row)
+
+    def is_other(self, number: int, beginning: str) -> bool:
+        """Whether the trial of a number has an id that does not begin so. A trial whose id is not known has not."""
+        if number >= len(self._ids) or not self._ids[number]:
+            return False
+        expected = beginning_number(beginning)
+        if expected is None or self._ids[number] >> _SHIFT == expected >> _SHIFT:
+            return False
+        return self._has_other_line(number, beginning)  # it may be the index of trials.jsonl that is damaged
+
+    def _has_other_line(self, number: int, beginning: str) -> bool:
+        try:
+            file = TrialFile(self._paths)
+        except FolderError:
+            return False
+        try:
+            return not str(file.read(number)["id"]).startswith(beginning)
+        except FolderError:
+            return False
+        finally:
+            file.close()
+
+    def _digest(self, count: int) -> str:
+        return hashlib.blake2b(memoryview(self._ids)[:count], digest_size=16).hexdigest()
