@@ -22,11 +22,13 @@ from tests.test_fold import Event, fold, journals
 from windlass.collect import absorb, cache
 from windlass.collect import index as index_module
 from windlass.collect.attempts import read_attempts
+from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
 from windlass.collect.timeleft import Durations
 from windlass.damage import forget_reports
 from windlass.errors import FolderError, InputError
 from windlass.journal.read import JournalVersionError
+from windlass.journal.write import encode_event
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import append_trials
@@ -319,8 +321,10 @@ def test_a_record_counts_only_for_the_trial_whose_id_it_has(
         event["id"] = trial[:8]
     events.insert(3, {"e": "beat", "t": 101.2, "live": {"1": {"step": 3}}})
     events.insert(4, {"e": "note", "t": 101.3, "i": 1, "text": "a note"})
-    write(study, "a", [{"e": "agent", "t": 1.0, "v": 1}, *events])
-    write(study, "earlier", [{"e": "agent", "t": 1.0, "v": 1}, *finished(3, 4)])
+    header: Event = {"e": "agent", "t": 1.0, "v": 1}
+    lines = [encode_event(event) + "\n" for event in (header, *events)]
+    Path(study.journal_of("a")).write_text("".join(lines))
+    write(study, "earlier", [header, *finished(3, 4)])
 
     def done(ids: list[str]) -> list[int]:
         _write_trials(study, ids)
@@ -329,7 +333,10 @@ def test_a_record_counts_only_for_the_trial_whose_id_it_has(
             assert index.counts(4)[State.DONE] == len(list(index.numbers((State.DONE,))))
             stories = [number for number in range(3) if read_attempts(study, number)]
             assert [number for number in index.numbers((State.DONE,)) if number < 3] == stories
-            assert len(index.notes()) == (1 in stories)
+            assert len(index.notes()) == (ids[1] == two)
+            follower = Follower(study, 4, [(0, 4)])
+            follower.update()
+            assert follower.count(State.DONE) == index.counts(4)[State.DONE]
             return list(index.numbers((State.DONE,)))
         finally:
             index.close()
@@ -354,7 +361,8 @@ def test_a_record_counts_only_for_the_trial_whose_id_it_has(
     forget_reports()
     again = finished(1, 2)
     again[0]["id"] = three[:8]
-    write(study, "a", again)
+    with open(study.journal_of("a"), "a") as file:
+        file.writelines(encode_event(event) + "\n" for event in again)
     assert done([one, three, two, four]) == [0, 1, 3]
     assert "1 trial has a record of another trial" in capsys.readouterr().err
 

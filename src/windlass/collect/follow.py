@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.claims.ranges import Ranges, contains
+from windlass.collect.identity import TrialIds
 from windlass.journal.read import JournalReader, is_of_client, journal_files
 from windlass.paths import StudyPaths
 from windlass.states import STATE_OF, State
@@ -31,6 +32,8 @@ class Follower:
         self._included = included
         self._everything = included == [(0, count)]
         self._readers: dict[str, JournalReader] = {}
+        self._ids = TrialIds(paths)
+        self._others: dict[str, set[int]] = {}  # journal → numbers that last stood for another trial there
         self._on_end = on_end
         self._by_hand: list[tuple[float, bool, Ranges]] = []  # when the user put trials back (true) or cancelled them
         self._latest_by_hand = 0.0
@@ -60,6 +63,8 @@ class Follower:
             while events := reader.read():
                 news = True
                 for event in events:
+                    if self._is_of_other(path, event):
+                        continue
                     if is_of_client(path) and event.get("e") not in _BY_HAND:
                         others.append(event)
                     else:
@@ -67,6 +72,18 @@ class Follower:
         for event in others:
             self._take(event)
         return news
+
+    def _is_of_other(self, path: str, event: dict[str, Any]) -> bool:
+        """Whether an event is about another trial than the one that has its number now; see `Folded.is_other`."""
+        number, beginning = event.get("i"), event.get("id")
+        if not isinstance(number, int):
+            return False
+        others = self._others.setdefault(path, set())
+        if event.get("e") == "start":
+            others.discard(number)
+            if beginning is not None and self._ids.is_other(number, beginning):
+                others.add(number)
+        return number in others
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event.get("e")
