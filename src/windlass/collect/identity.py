@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from array import array
 
@@ -23,37 +24,56 @@ class TrialIds:
 
     def __init__(self, paths: StudyPaths) -> None:
         self._paths = paths
-        self._ids: array[int] = read_ids(paths)
+        self._read: array[int] | None = None
+        self._status: list[int] | None = None  # of trials.idx when the ids were read
 
     def have_changed(self, connection: sqlite3.Connection) -> bool:
         """Read the ids. Returns whether an index was made with others; trials that were added alone change nothing."""
-        self._ids = read_ids(self._paths)
+        status = self._fetch_status()
+        if status is None or status != self._status:
+            self._read, self._status = None, status
         found = connection.execute("SELECT value FROM meta WHERE key = 'trials'").fetchone()
-        count, digest = (0, self._digest(0)) if found is None else json.loads(found[0])
+        count, digest, known = (0, self._digest(0), None) if found is None else json.loads(found[0])
+        if status is not None and status == known:
+            return False
         if count > len(self._ids) or digest != self._digest(count):
             return True
-        if count == len(self._ids):
-            return False
         highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
-        if highest is not None and highest >= count:
+        if count < len(self._ids) and highest is not None and highest >= count:
             return True  # its record was taken as it was, because there was no id to compare it with
-        self.remember(connection)
+        if count < len(self._ids) or status != known:
+            self.remember(connection)
         return False
 
     def remember(self, connection: sqlite3.Connection) -> None:
         """From now on the index is one that is made with the ids as they were last read."""
         count = len(self._ids)
-        row = (json.dumps([count, self._digest(count)]),)
+        row = (json.dumps([count, self._digest(count), self._status]),)
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('trials', ?)", row)
 
     def is_other(self, number: int, beginning: str) -> bool:
         """Whether the trial of a number has an id that does not begin so. A trial whose id is not known has not."""
-        if number >= len(self._ids) or not self._ids[number]:
+        ids = self._ids
+        if number >= len(ids) or not ids[number]:
             return False
         expected = beginning_number(beginning)
-        if expected is None or self._ids[number] >> _SHIFT == expected >> _SHIFT:
+        if expected is None or ids[number] >> _SHIFT == expected >> _SHIFT:
             return False
         return self._has_other_line(number, beginning)  # it may be the index of trials.jsonl that is damaged
+
+    @property
+    def _ids(self) -> array[int]:
+        if self._read is None:
+            self._read = read_ids(self._paths)
+        return self._read
+
+    def _fetch_status(self) -> list[int] | None:
+        """What differs once trials.idx is another file or was written to; None where it cannot be read."""
+        try:
+            found = os.stat(self._paths.trials_index)
+        except OSError:
+            return None
+        return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
     def _has_other_line(self, number: int, beginning: str) -> bool:
         try:
@@ -68,4 +88,5 @@ class TrialIds:
             file.close()
 
     def _digest(self, count: int) -> str:
-        return hashlib.blake2b(memoryview(self._ids)[:count], digest_size=16).hexdigest()
+        ids = memoryview(self._ids)[:count] if count else b""
+        return hashlib.blake2b(ids, digest_size=16).hexdigest()
