@@ -21,8 +21,6 @@ import json
 import os
 import re
 import struct
-import sys
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -33,6 +31,7 @@ from windlass.paths import StudyPaths
 from windlass.sealed import seal, unseal
 
 _ENTRY = struct.Struct("<QQ")
+ENTRY_BYTES = _ENTRY.size
 _HEAD = re.compile(rb'\{"crc":"[0-9a-f]{8}","n":(\d+),"id": ?"t([a-z2-7]{12})",')
 _OLD_HEAD = re.compile(rb'\{"id": ?"t([a-z2-7]{12})",')
 _LOST = b',"lost":true}'  # how the line of a trial ends whose settings and command are lost; all others end in "}}"
@@ -65,39 +64,39 @@ def beginning_number(beginning: str) -> int | None:
         return None
 
 
-def read_ids(paths: StudyPaths) -> array[int]:
-    """`id_number` of each trial by number, 0 where it is not known; nothing where there are no trials.
+def read_entries(paths: StudyPaths) -> bytes:
+    """The index as it is, without a comparison with the lines; made of the lines where there is none.
 
-    They are those of the index, which is not compared with the lines; of the lines where there is no index.
+    `entry_id` takes ids out of it. Nothing where there are no trials.
     """
-    ids = array("Q")
     try:
         with open(paths.trials_index, "rb") as index:
             raw = index.read()
-        ids.frombytes(raw[: len(raw) // _ENTRY.size * _ENTRY.size])
     except OSError:
-        pass
-    if sys.byteorder == "big":
-        ids.byteswap()
-    return ids[1::2] if ids else _read_ids_of_lines(paths)
+        raw = b""
+    return raw[: len(raw) // ENTRY_BYTES * ENTRY_BYTES] or _make_entries(paths)
 
 
-def _read_ids_of_lines(paths: StudyPaths) -> array[int]:
-    ids = array("Q")
+def entry_id(entries: bytes, number: int) -> int:
+    """`id_number` of a trial, from what `read_entries` returned; 0 where it is not known."""
+    if not 0 <= number < len(entries) // ENTRY_BYTES:
+        return 0
+    return int(_ENTRY.unpack_from(entries, number * ENTRY_BYTES)[1])
+
+
+def _make_entries(paths: StudyPaths) -> bytes:
     try:
         if not os.path.getsize(paths.trials):
-            return ids
+            return b""
         file = TrialFile(paths)
     except (OSError, FolderError):
-        return ids
+        return b""
     try:
         count = file.count_indexed()
-        ids.extend([0] * count)
-        for number, identifier in file.id_numbers(count):
-            ids[number] = identifier
+        found = dict(file.id_numbers(count))
     finally:
         file.close()
-    return ids
+    return b"".join(_ENTRY.pack(0, found.get(number, 0)) for number in range(count))
 
 
 def _letters_number(letters: bytes) -> int:

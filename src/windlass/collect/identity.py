@@ -6,12 +6,11 @@ import hashlib
 import json
 import os
 import sqlite3
-from array import array
 
 from windlass.errors import FolderError
 from windlass.events import ID_LETTERS
 from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile, beginning_number, read_ids
+from windlass.trialfile import ENTRY_BYTES, TrialFile, beginning_number, entry_id, read_entries
 
 _SHIFT = 64 - 5 * (ID_LETTERS - 1)  # an id begins with a t, and each letter after it has five bits
 
@@ -24,7 +23,7 @@ class TrialIds:
 
     def __init__(self, paths: StudyPaths) -> None:
         self._paths = paths
-        self._read: array[int] | None = None
+        self._read: bytes | None = None
         self._status: list[int] | None = None  # of trials.idx when the ids were read
 
     def have_changed(self, connection: sqlite3.Connection) -> bool:
@@ -36,35 +35,33 @@ class TrialIds:
         count, digest, known = (0, self._digest(0), None) if found is None else json.loads(found[0])
         if status is not None and status == known:
             return False
-        if count > len(self._ids) or digest != self._digest(count):
+        present = len(self._entries) // ENTRY_BYTES
+        if count > present or digest != self._digest(count):
             return True
         highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
-        if count < len(self._ids) and highest is not None and highest >= count:
+        if count < present and highest is not None and highest >= count:
             return True  # its record was taken as it was, because there was no id to compare it with
-        if count < len(self._ids) or status != known:
+        if count < present or status != known:
             self.remember(connection)
         return False
 
     def remember(self, connection: sqlite3.Connection) -> None:
         """From now on the index is one that is made with the ids as they were last read."""
-        count = len(self._ids)
+        count = len(self._entries) // ENTRY_BYTES
         row = (json.dumps([count, self._digest(count), self._status]),)
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('trials', ?)", row)
 
     def is_other(self, number: int, beginning: str) -> bool:
         """Whether the trial of a number has an id that does not begin so. A trial whose id is not known has not."""
-        ids = self._ids
-        if number >= len(ids) or not ids[number]:
-            return False
-        expected = beginning_number(beginning)
-        if expected is None or ids[number] >> _SHIFT == expected >> _SHIFT:
+        present, expected = entry_id(self._entries, number), beginning_number(beginning)
+        if not present or expected is None or present >> _SHIFT == expected >> _SHIFT:
             return False
         return self._has_other_line(number, beginning)  # it may be the index of trials.jsonl that is damaged
 
     @property
-    def _ids(self) -> array[int]:
+    def _entries(self) -> bytes:
         if self._read is None:
-            self._read = read_ids(self._paths)
+            self._read = read_entries(self._paths)
         return self._read
 
     def _fetch_status(self) -> list[int] | None:
@@ -88,5 +85,5 @@ class TrialIds:
             file.close()
 
     def _digest(self, count: int) -> str:
-        ids = memoryview(self._ids)[:count] if count else b""
-        return hashlib.blake2b(ids, digest_size=16).hexdigest()
+        beginning = memoryview(self._entries)[: count * ENTRY_BYTES]
+        return hashlib.blake2b(beginning, digest_size=16).hexdigest()
