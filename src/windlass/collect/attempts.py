@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.collect.identity import TrialIds
+from windlass.collect.missing import TrialIds
 from windlass.journal.read import JournalReader, journal_files, parse_line, read_header, writer_of
 from windlass.paths import StudyPaths
 from windlass.sealed import unseal

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.claims.ranges import Ranges, contains
-from windlass.collect.identity import TrialIds
+from windlass.collect.missing import TrialIds
 from windlass.journal.read import JournalReader, is_of_client, journal_files
 from windlass.paths import StudyPaths
 from windlass.states import STATE_OF, State
