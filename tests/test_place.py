@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -55,3 +56,15 @@ def test_a_moved_project_goes_on_in_its_new_place(tmp_path: Path) -> None:
     }
     (now / "sub").rmdir()
     assert follow_move(load_plan(paths.plan), paths) == plan, "where there is no such folder the plan stays as it is"
+
+
+def test_a_project_whose_folder_was_renamed_names_its_former_study(project: Project, tmp_path: Path) -> None:
+    project.write("study.yaml", "command: true {n}\nparameters: {n: [0, 1]}\n")
+    project.run("run", "--on", "local", "--quiet")
+    (former,) = [path.name for path in (project.folder / ".windlass").iterdir() if (path / "plan.json").exists()]
+    moved = Project(tmp_path / "renamed")
+    project.folder.rename(moved.folder)
+    former = shlex.quote(former)
+    note = f"note: the study {former} (2 done) looks like this one: `-e {former}` goes on with it"
+    assert note in moved.run("run", "--on", "local", "--sample", "1").stderr
+    assert "looks like" not in moved.run("run", "--on", "local", "-e", shlex.split(former)[0]).stderr

@@ -21,6 +21,7 @@ from windlass.cli.options import CommandWithWords, confirm, json_option, place_o
 from windlass.cli.report import StreamReporter
 from windlass.cli.request import Asked, read_request
 from windlass.collect.joblog import GrowingJoblog
+from windlass.collect.locate import find_twin
 from windlass.collect.look import look
 from windlass.collect.outputs import prune_outputs
 from windlass.collect.results import read_failed
@@ -34,6 +35,8 @@ from windlass.refusals import check_slurm_plan
 from windlass.rehearse import RehearsingLauncher, rehearse_plan
 from windlass.secrets import mask
 from windlass.spec.units import parse_duration_s
+from windlass.states import State
+from windlass.trust import describe_copy
 from windlass.view.plan import render_submitted
 from windlass.view.results import strict
 from windlass.view.standing import render_standing
@@ -96,6 +99,7 @@ def command(
     reporter.warnings.show([*asked.study.warnings, *(plan.warnings if asked.cluster is None else ())])
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
+    _say_twin(plan, reporter)
     log = GrowingJoblog(joblog, StudyPaths(plan.folder)) if joblog else None
     try:
         if asked.cluster is None:
@@ -128,6 +132,17 @@ def _read_request(ctx: click.Context, options: dict[str, Any], keep_going: bool,
     asked = read_request(ctx.meta["words"], options, sample)
     check_example(asked.study)
     return replace(asked, plan=replace(asked.plan, keep_going=keep_going))
+
+
+def _say_twin(plan: Plan, reporter: StreamReporter) -> None:
+    """Say that another study here looks like this one and has results: all of its trials are executed again."""
+    twin = find_twin(plan.folder, plan.study.source_text)
+    if not twin or describe_copy(StudyPaths(twin)):  # the trials of a copy run in the original
+        return
+    done = look(StudyPaths(twin)).counts[State.DONE.value]
+    if done:
+        name = shlex.quote(os.path.basename(twin))
+        reporter.say(f"note: the study {name} ({done} done) looks like this one: `-e {name}` goes on with it")
 
 
 def _check_joblog(path: str, unattended: bool) -> None:

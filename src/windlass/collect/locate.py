@@ -89,6 +89,23 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
     raise input_error(f"there is no study named {name!r} in {', '.join(roots)}", hint)
 
 
+def find_twin(folder: str, source_text: str) -> str:
+    """The newest study beside `folder` that was made from the same text, where `folder` has no study yet; else "".
+
+    Without `name:` a study has the name of its project's folder, so that it gets another one when that is renamed.
+    """
+    if not source_text or is_study_folder(folder):
+        return ""
+    for path in list_studies([os.path.dirname(folder)]):
+        try:
+            with open(StudyPaths(path).study_file, encoding="utf-8", errors="surrogateescape") as file:
+                if file.read() == source_text:
+                    return path
+        except OSError:
+            continue
+    return ""
+
+
 def _source_of(folder: str) -> str:
     """The study file that a study was last made from."""
     try:
