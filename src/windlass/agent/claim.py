@@ -8,7 +8,7 @@ from typing import Any, Callable, Collection, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
-from windlass.claims.first import Stop, find_stop, has_one_setting
+from windlass.claims.first import Stop, find_stop, needs_another_setting
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
@@ -105,7 +105,7 @@ class Claimer:
             holding = rs.from_numbers(busy)
             if self._may_take(register):
                 left, agents = rs.count(register.todo), len(set(register.held) | {self._agent})
-                if has_one_setting(register.learned):
+                if needs_another_setting(register.learned):
                     # All that failed had one setting. Trials of one stand together: the last ones have another.
                     register.todo, block = rs.take(register.todo, max(0, left - free))
                 else:

@@ -43,7 +43,7 @@ def refresh_folder(paths: StudyPaths, who: str) -> Mapping[str, Any] | None:
         if plan.get("live") and os.path.isdir(plan["workdir"]):
             fresh["live"] = list_live_files(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
         if os.path.isdir(plan["project_dir"]):
-            fresh["sources"] = list_sources(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
+            fresh["source_files"] = list_sources(plan["project_dir"], excluded_from(plan, paths, plan["project_dir"]))
         if plan.get("data"):
             fresh["data"] = pack_again(plan["data"], plan["scratch_dir"])
         if plan.get("environment") and os.path.isdir(plan["workdir"]):

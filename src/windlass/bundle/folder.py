@@ -147,7 +147,7 @@ def _prepare(
     code = freeze_code(plan, paths)
     on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
     sources = list_sources(plan.study.project_dir, excluded_paths(plan))
-    rendered = {**render_plan(plan), "agent": agent, **on_node, "sources": sources, **more}
+    rendered = {**render_plan(plan), "agent": agent, **on_node, "source_files": sources, **more}
     changed = _find_changes(paths, rendered)
     write_if_changed(paths.plan, encode_plan(rendered))
     write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
@@ -215,7 +215,7 @@ def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, 
             changed.append("`data`")
         if _has_other_config(before.get("config"), rendered["config"]):
             changed.append(f"`config` ({rendered['config']['name']})")
-        changed += find_changed_sources(before.get("sources"), rendered["sources"])
+        changed += find_changed_sources(before.get("source_files"), rendered["source_files"])
     except (KeyError, TypeError, AttributeError, FolderError):
         return ()  # There is no earlier run, or its plan cannot be read.
     return tuple(changed)

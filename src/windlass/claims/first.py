@@ -67,14 +67,26 @@ def find_stop(learned: Learned) -> Optional[Stop]:
         return None
     if has_one_setting(learned):
         return None
-    failed = sum(count for count in counts.values() if isinstance(count, int))
+    failed = _count_failed(first)
     return Stop(failed, str(first.get("reason", ""))) if failed >= LEAST else None
+
+
+def needs_another_setting(learned: Learned) -> bool:
+    """Whether the next failure would be enough to stop, but for the setting that all failures share."""
+    return has_one_setting(learned) and _count_failed(_read(learned)) >= LEAST - 1
 
 
 def has_one_setting(learned: Learned) -> bool:
     """Whether all that has failed until now had one setting, and the study has others that may work."""
     settings = _read(learned).get("settings")
     return isinstance(settings, list) and len(settings) < _LEAST_SETTINGS
+
+
+def _count_failed(first: Mapping[str, Any]) -> int:
+    counts = first.get("failed")
+    if not isinstance(counts, dict):
+        return 0
+    return sum(count for count in counts.values() if isinstance(count, int))
 
 
 def _read(learned: Learned) -> Mapping[str, Any]:
