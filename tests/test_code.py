@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -458,11 +459,15 @@ def test_retry_uses_the_project_as_it_is_now_and_tells_so(project: Project) -> N
 def test_retry_without_the_project_says_that_it_uses_the_former_code(project: Project) -> None:
     make_steps(project)
     run(project, code=1)
-    away = project.folder.with_name("moved")
+    away, kept = project.folder.with_name("moved"), project.folder.with_name("kept")
+    kept.mkdir()
+    shutil.copytree(project.folder / ".windlass", kept / ".windlass")
     project.folder.rename(away)
     project.folder = away
-    done = project.run("retry", "--no-run", "--folder", str(away / ".windlass"))
-    assert "is not there: trials use the code of the last run, commit" in done.stderr
+    alone = project.run("retry", "--no-run", "--folder", str(kept / ".windlass"))
+    assert "is not there: trials use the code of the last run, commit" in alone.stderr
+    moved = project.run("retry", "--no-run")
+    assert "is not there" not in moved.stderr and "code: commit" in moved.stderr, "the project is in its new place"
 
 
 def test_each_attempt_of_live_code_has_its_commit(project: Project) -> None:

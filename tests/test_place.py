@@ -45,6 +45,8 @@ def test_a_moved_project_goes_on_in_its_new_place(tmp_path: Path) -> None:
     }
     Path(paths.plan).write_bytes(encode_plan_file(plan))
     refuse_copy(paths)
+    assert follow_move(load_plan(paths.plan), paths) == plan, "only the studies' folders were moved"
+    (now / "study.yaml").touch()
     moved = follow_move(load_plan(paths.plan), paths)
     assert moved == {
         **plan,

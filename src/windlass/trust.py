@@ -401,7 +401,9 @@ def follow_move(plan: dict[str, Any], paths: StudyPaths) -> dict[str, Any]:
         return plan
     former = str(plan.get("project_dir") or plan["workdir"])
     moved = {key: _with_prefix(plan[key], former, here) for key in _WITH_PATHS if key in plan}
-    return {**plan, **moved} if os.path.isdir(moved["workdir"]) else plan
+    # Studies' folders may have been moved alone: what they lie in then is not the project.
+    has_source = not moved.get("source") or os.path.isfile(moved["source"])
+    return {**plan, **moved} if has_source and os.path.isdir(moved["workdir"]) else plan
 
 
 def _with_prefix(value: Any, former: str, now: str) -> Any:
