@@ -49,14 +49,18 @@ def make_study(paths: StudyPaths, count: int, seeds: int) -> None:
     """`count` finished trials, done by a few agents side by side."""
     for folder in paths.folders():
         os.makedirs(folder, exist_ok=True)
+    everything = [(0, count)]
+    # Before there are trials: a folder that has some and no register is taken for a damaged one.
+    RegisterFile(paths.claims, "bench").update(lambda _: Register(count, everything, [], {}, []))
     append_trials(paths, 0, _trial_lines(count, seeds))
     for number in range(_AGENTS):
         with open(paths.journal_of(f"agent-{number}"), "w", encoding="utf-8") as file:
             _write_journal(file, number, count)
     with open(paths.plan, "w", encoding="utf-8") as file:
-        json.dump({"name": "bench", "metric": "loss", "goal": "minimize", "seed_name": "seed"}, file)
-    everything = [(0, count)]
-    RegisterFile(paths.claims, "bench").update(lambda _: Register(count, everything, [], {}, []))
+        json.dump(
+            {"version": 1, "name": "bench", "metric": "loss", "goal": "minimize", "seed_name": "seed", "metrics": {}},
+            file,
+        )
 
 
 def _write_journal(file: TextIO, agent: int, count: int) -> None:
