@@ -44,7 +44,7 @@ def test_the_first_trial_of_the_draft_is_in_the_form_of_the_library(name: str, t
     library, wanted, words = FORMS[name]
     text, source = recorded(name)
     form = recognise(text, source)
-    assert form.library == library and find_library(source) == form
+    assert form.package == library and find_library(source) == form
     draft = render_study("train.py", parse_help(text, source, "train.py", words), ["python"], form, words)
     assert f"drafted from its --help ({library}: " in draft.splitlines()[0]
     study = tmp_path / "study.yaml"
@@ -105,4 +105,4 @@ def test_the_installed_library_prints_what_was_recorded(name: str) -> None:
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
     _, source = recorded(name)
     live = parse_help(done.stdout, source)
-    assert live == parse_help(*recorded(name)) and recognise(done.stdout, source).library == name
+    assert live == parse_help(*recorded(name)) and recognise(done.stdout, source).package == name

@@ -117,10 +117,10 @@ def write_study(script: str | None, words: tuple[str, ...], output: str, yes: bo
     if as_json:
         made = None if problem else scratch_dir
         names = [option.name for option in options]
-        print(json.dumps({"file": output, "form": form.library, "options": names, "scratch_dir": made}))
+        print(json.dumps({"file": output, "form": form.package, "options": names, "scratch_dir": made}))
         return
-    if form.library:
-        print(f"{script} reads its settings with {form.library}, as {form.written}")
+    if form.package:
+        print(f"{script} reads its settings with {form.package}, as {form.written}")
     print(f"wrote {output}; look at it, then: windlass plan {output}")
     if problem:
         print(f"the project's folder on the scratch cannot be made: {scratch_dir}: {problem}")

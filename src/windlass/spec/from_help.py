@@ -57,7 +57,7 @@ def render_study(
     to_fill_in = [option for option in options if option.required and option not in chosen]
     to_fill_in.sort(key=lambda option: bool(option.flag))  # positional arguments first
     others = [option for option in options if option.flag and option not in (*chosen, *to_fill_in)]
-    library = f" ({form.library}: {form.written})" if form.library else ""
+    library = f" ({form.package}: {form.written})" if form.package else ""
     lines = [
         f"# A study of {_one_line(script)}, drafted from its --help{library}. `windlass plan` shows what it would do.",
         f"# {_count_text(swept, seed is not None)}",

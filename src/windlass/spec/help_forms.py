@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class Form:
     """A way to give a program its settings: the library, and how a setting is written."""
 
-    library: str
+    package: str
     written: str
     as_args: bool = False  # all settings together, as `{args}` in the form `k=v`
 

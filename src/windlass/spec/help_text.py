@@ -79,7 +79,7 @@ def _needs_command(commands: Sequence[str], script: str) -> InputError:
 
 def _nothing_found(text: str, source: str) -> InputError:
     library = find_library(source)
-    uses = f" (it uses {library.library})" if library is not None and library is not ARGPARSE else ""
+    uses = f" (it uses {library.package})" if library is not None and library is not ARGPARSE else ""
     if _TRACEBACK in text:
         error = next(line.strip() for line in reversed(text.splitlines()) if line.strip())
         hint = "install what is missing, or activate the script's environment first; or "
