@@ -208,3 +208,22 @@ def test_trials_read_their_own_copies_and_so_does_who_executes_one_by_hand(proje
     done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
     assert done.stdout.startswith(wanted), done.stderr
     assert "conf 1.yaml" in project.run("plan").stdout
+
+
+def test_the_folder_of_the_node_is_filled_in(project: Project) -> None:
+    """A program that reads a file gets ``${SLURM_TMPDIR}`` as text, and would look for a folder of that name."""
+    project.write("data/x.txt", "five")
+    project.write("conf.json", '{"data": "${SLURM_TMPDIR}/data", "lr": 1, "home": "${HOME}"}')
+    project.write(
+        "t.py",
+        "import json, sys\nconf = json.load(open(sys.argv[1]))\n"
+        "print(open(conf['data'] + '/x.txt').read(), conf['lr'], conf['home'])\n",
+    )
+    project.write(
+        "study.yaml", "config: conf.json\ncommand: python t.py {config}\nparameters: {lr: [2]}\ndata: [data]\n"
+    )
+    project.run("run")
+    assert project.run("logs", "0").stdout == "five 2 ${HOME}\n"
+    lines = project.json("explain", "0", "--json")["by_hand"]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert done.stdout == "five 2 ${HOME}\n", done.stderr

@@ -78,7 +78,7 @@ class Runner:
         self._checkpoints = Checkpoints(config, paths, self._env)
         self._turns = Turns(config, self._checkpoints, limits.job_time_s)
         self._tell_at = self._until = math.inf  # when attempts are told by signal that the end is near, and when it is
-        self._files = TrialFiles(config, runtime_folder)
+        self._files = TrialFiles(config, runtime_folder, self._env)
         self.warming = warming
         self.free = list(reversed(slots))
         self.sharing = Sharing(config, slots, agent, runtime_folder, base_env, self._note)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Optional
+from typing import Dict, List, Mapping, Optional
 
 from windlass.agent.child import Attempt
 from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig
+from windlass.agent.fill import fill_variables
 from windlass.configcopy import CONFIG, render_config
 
 _ARGUMENTS = "{args_json_file}"
@@ -16,9 +17,10 @@ _ARGUMENTS = "{args_json_file}"
 class TrialFiles:
     """Makes `{args_json_file}` and `{config}` in the agent's own temporary folder, one of each a slot."""
 
-    def __init__(self, config: AgentConfig, runtime_folder: str) -> None:
+    def __init__(self, config: AgentConfig, runtime_folder: str, env: Mapping[str, str]) -> None:
         self._config = config.config_file
         self._folder = runtime_folder
+        self._env = env
         self.others: Optional[Companions] = None  # where trials have processes on other nodes as well
 
     def make(self, attempt: Attempt, words: List[str]) -> Dict[str, str]:
@@ -30,7 +32,8 @@ class TrialFiles:
             self._write(paths[_ARGUMENTS], attempt.trial.settings_json.decode("utf-8", "surrogateescape"))
         if self._config is not None and any(CONFIG in word for word in words):
             paths[CONFIG] = os.path.join(self._folder, f"config-{slot}", self._config["name"])
-            self._write(paths[CONFIG], render_config(self._config, attempt.trial.settings))
+            # $SLURM_TMPDIR is known on the node only, and a program that reads a file does not replace it.
+            self._write(paths[CONFIG], fill_variables(render_config(self._config, attempt.trial.settings), self._env))
         return paths
 
     def _write(self, path: str, text: str) -> None:

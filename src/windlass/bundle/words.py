@@ -44,6 +44,8 @@ def names_local_folder(study: Study) -> bool:
     """Whether trials are told of the node's own disk, so that there has to be one on any machine."""
     texts = [word for stage in study.stages for word in stage.words]
     texts += [*command_words(study), *study.env.values()]
+    if study.config is not None:
+        texts.append(str(study.config.tree))
     return any(name in text for text in texts for name in NODE_VARIABLES)
 
 

@@ -43,7 +43,8 @@ def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list
     lines += _variables(plan, trial)
     filled = {name: fill_text(text, trial, str(plan.get("name", ""))) for name, text in (plan.get("env") or {}).items()}
     variables = [f"export {name}={_quote(text)}" for name, text in filled.items() if text is not None]
-    if plan.get("data") or any("${SLURM_TMPDIR}" in line for line in (*variables, *commands)):
+    config = _quote_file(render_config(plan["config"], trial.settings)) if plan.get("config") else ""
+    if plan.get("data") or any("${SLURM_TMPDIR}" in line for line in (*variables, *commands, config)):
         lines += _data(plan.get("data") or [])
     lines += variables
     if plan.get("checkpoint"):
@@ -51,10 +52,9 @@ def render_by_hand(paths: StudyPaths, number: int, checkpoint: str = "") -> list
     if any("${args_json_file}" in command for command in commands):
         settings = shlex.quote(trial.settings_json.decode("utf-8", "replace"))
         lines.append(f'args_json_file="$(mktemp)"; printf %s {settings} > "$args_json_file"')
-    if plan.get("config") and any("${config}" in command for command in commands):
-        name = plan["config"]["name"]
-        lines.append(f'config="$(mktemp -d)"/{name}')
-        lines.append(f'printf %s {shlex.quote(render_config(plan["config"], trial.settings))} > "$config"')
+    if config and any("${config}" in command for command in commands):
+        lines.append(f'config="$(mktemp -d)"/{plan["config"]["name"]}')
+        lines.append(f'printf %s {config} > "$config"')
     return [*lines, *(f"{command} &&" for command in commands[:-1]), *commands[-1:]]
 
 
@@ -86,6 +86,11 @@ def _render_words(words: Sequence[str], has_config: bool) -> str:
     """A command for the shell. A shell that is started by it replaces variables itself."""
     is_shell = bool(words) and os.path.basename(words[0]) in SHELLS
     return " ".join(_quote(word, not is_shell, has_config) for word in words)
+
+
+def _quote_file(text: str) -> str:
+    """A file's text for the shell. The agent replaces nothing in it but the node's own folder."""
+    return NODE_VARIABLE.sub(lambda match: f"""'"${{{match["braced"] or match["plain"]}}}"'""", shlex.quote(text))
 
 
 def _quote(word: str, with_variables: bool = True, has_config: bool = False) -> str:
