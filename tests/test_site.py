@@ -329,6 +329,15 @@ def test_another_known_cluster_is_not_mixed_with_this_one(recorded: Recorded) ->
     assert not narval.live and narval.partitions == () and any("belongs to ours" in note for note in narval.notes)
 
 
+def test_a_profile_without_clusters_is_that_of_the_cluster_of_its_name(recorded: Recorded) -> None:
+    folder = recorded.folder / "config/windlass/sites"
+    folder.mkdir(parents=True)
+    (folder / "windlass.toml").write_text('shell_partition = "short"\n')
+    assert fetch_cluster().profile == "windlass"
+    (folder / "ours.toml").write_text('clusters = ["windlass"]\n')
+    assert fetch_cluster().profile == "ours"  # a name that is given counts more
+
+
 def test_the_users_site_file_is_heard(recorded: Recorded) -> None:
     path = recorded.folder / "config/windlass/site.toml"
     path.parent.mkdir(parents=True)

@@ -149,6 +149,8 @@ def test_files_and_commands(tmp_path: Path, text: str | bytes, expected: str) ->
         ("parameters: {args: 1}", "args cannot be a parameter"),
         ("parameters: {'a b': 1}", "'a b' cannot be the name of a parameter"),
         ("parameters: {a: ['{envvar:HOME}']}", "holds {envvar:HOME}, which has a meaning of its own"),
+        ("slurm: {time: 1m}", "slurm has no key 'time'\n  hint: it belongs to another place: needs: {time: …}"),
+        ("needs: {outputs: [a]}", "hint: it belongs to another place: outputs: …, outside of any section"),
         ("parameters: {a: {valeus: [1], min: 1}}", "has no key 'valeus'\n  hint: did you mean values?"),
         ("parameters: {a: {distribution: loguniform, min: 1, max: 2}}", "hint: did you mean log_uniform?"),
         ("parameters: {a: {mu: 1, sigma: 2}}", "a has mu and sigma, but no distribution"),

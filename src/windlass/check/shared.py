@@ -18,13 +18,15 @@ def check_shared(tried: TriedTrial | None, trials: int) -> Item:
     files, size = len(tried.shared_files), tried.shared_bytes
     files_an_hour = _an_hour(files, tried, trials)
     bytes_an_hour = _an_hour(size, tried, trials)
-    said = f"{counted(files, 'file')}, {size / 1e6:.1f} MB in {tried.seconds:.1f} s"
-    said += f", and {tried.written_bytes / 1e6:.1f} MB in all"
+    wrote = (
+        f"a trial wrote {counted(files, 'file')}, {size / 1e6:.1f} MB to shared file systems in {tried.seconds:.1f} s"
+    )
+    wrote += f" (everywhere: {tried.written_bytes / 1e6:.1f} MB)"
     if files_an_hour <= FILES_AN_HOUR and bytes_an_hour <= BYTES_AN_HOUR:
-        return passed(NAME, f"a trial wrote there: {said}")
+        return passed(NAME, wrote)
     much = f"{files_an_hour:,.0f} files" if files_an_hour > FILES_AN_HOUR else f"{bytes_an_hour / 1e9:,.1f} GB"
     todo = "write to $SLURM_TMPDIR, or to a relative path, and name what is to be kept under outputs:"
-    return failed(NAME, f"{much} in an hour: a trial wrote there {said}", todo, tried.shared_files[:5])
+    return failed(NAME, f"{wrote}; in an hour of one slot that is {much}", todo, tried.shared_files[:5])
 
 
 def _an_hour(amount: int, tried: TriedTrial, trials: int) -> float:

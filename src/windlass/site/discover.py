@@ -110,9 +110,11 @@ def find_profile_name(cluster_name: str) -> str:
 
 
 def _owner_of(cluster_name: str) -> str | None:
-    lower = cluster_name.lower()
-    owners = (profile.name for profile in _all_profiles() if lower in (name.lower() for name in profile.clusters))
-    return next(owners, None) if lower else None
+    """The profile that names this cluster, else the one whose file has the cluster's name."""
+    lower, profiles = cluster_name.lower(), _all_profiles()
+    owners = [profile.name for profile in profiles if lower in (name.lower() for name in profile.clusters)]
+    owners += [profile.name for profile in profiles if not profile.clusters and profile.name.lower() == lower]
+    return owners[0] if lower and owners else None
 
 
 def _all_profiles() -> list[Profile]:

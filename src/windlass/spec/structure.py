@@ -83,10 +83,17 @@ def _keys_of(section: str) -> list[str]:
     return [field.alias or name for name, field in SECTIONS[section].model_fields.items()]
 
 
+def _find_elsewhere(name: str) -> str:
+    """Where a key belongs that exactly one other place of the file has; "" where there is no such place."""
+    places = [f"{section}: {{{name}: …}}" for section in SECTIONS if name in _keys_of(section)]
+    places += [f"{name}: …, outside of any section"] if name in StudyKeys.model_fields else []
+    return f"it belongs to another place: {places[0]}" if len(places) == 1 else ""
+
+
 def _add_unknown_key(path: Path, problems: Problems) -> None:
     name = str(path[-1])
     nested = len(path) > 1
     known = _keys_of(str(path[-2])) if nested else list(StudyKeys.model_fields)
-    hint = did_you_mean(name, known) or f"the keys are {', '.join(known)}"
+    hint = did_you_mean(name, known) or _find_elsewhere(name) or f"the keys are {', '.join(known)}"
     owner = f"{path[-2]} has no key" if nested else "there is no key"
     problems.add(path, f"{owner} {name!r}", hint, key=True)

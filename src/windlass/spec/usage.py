@@ -82,6 +82,8 @@ def check_known(name: str, names: list[str], path: Path, problems: Problems, wit
         hint = "add seeds: 5. "
     elif name == CONFIG_WORD:
         hint = "add config: conf.yaml, the file of which each trial gets a copy. "
+    elif name == "data":
+        hint = "data are below ${SLURM_TMPDIR}, by the path that data: names, e.g. ${SLURM_TMPDIR}/datasets/mnist. "
     hint += f"{{{{{name}}}}} stands for a literal {{{name}}}"
     problems.add(path, f"{{{name}}} stands for no parameter", hint)
     return nearest
