@@ -1,10 +1,16 @@
-import os, signal, sys, time
+import os
+import sys
+import time
+
 import windlass
 
 n = int(sys.argv[1])
 folder = os.environ["WINDLASS_CHECKPOINT_DIR"]
 path = os.path.join(folder, "step.txt")
-step = int(open(path).read()) if os.path.exists(path) else 0
+step = 0
+if os.path.exists(path):
+    with open(path) as file:
+        step = int(file.read())
 while step < 40:
     if windlass.should_stop():
         sys.exit(0)

@@ -1,4 +1,7 @@
-import os, sys, time
+import os
+import sys
+import time
+
 import windlass
 
 n, seed = int(sys.argv[1]), int(sys.argv[2])
