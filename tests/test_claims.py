@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.agent.claim import Claimer, block_size
+from windlass.agent.claim import Claimer
 from windlass.claims import alive
 from windlass.claims import ranges as rs
 from windlass.claims.recover import recover
-from windlass.claims.register import Overtaken, Register, RegisterFile, RegisterLost, RegisterVersionError
+from windlass.claims.register import Attempt, Overtaken, Register, RegisterFile, RegisterLost, RegisterVersionError
+from windlass.claims.requests import block_size, wanted_block
 from windlass.damage import forget_reports
 from windlass.events import JOURNAL_VERSION
 from windlass.journal.write import JournalWriter
@@ -71,7 +72,7 @@ def test_many_processes_take_each_number_once(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         shares = pool.starmap(take_one_by_one, [(str(tmp_path), f"p{k}", total) for k in range(4)])
     assert sorted(number for share in shares for number in share) == list(range(total))
-    assert len(list(tmp_path.iterdir())) < 20, "old states are not removed"
+    assert len(list(tmp_path.iterdir())) < 100, "old states are not removed"
 
 
 def test_a_slow_process_cannot_win_with_a_number_of_the_past(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_slow_process_cannot_win_with_a_number_of_the_past(tmp_path: Path) -> 
     def slow_change(register: Register) -> Register:
         calls.append(list(register.todo))
         if len(calls) == 1:
-            for _ in range(20):  # meanwhile the others go on so far that the slow one's number is free again
+            for _ in range(80):  # meanwhile the others go on so far that the slow one's number is free again
 
                 def change(other: Register) -> Register:
                     other.count += 1
@@ -95,7 +96,7 @@ def test_a_slow_process_cannot_win_with_a_number_of_the_past(tmp_path: Path) -> 
     slow.update(slow_change)
     assert len(calls) == 2
     after = quick.read()
-    assert after.count == 29 and after.todo == []
+    assert after.count == 89 and after.todo == []
 
 
 def test_a_change_that_so_many_followed_is_not_guessed_about(tmp_path: Path) -> None:
@@ -105,11 +106,13 @@ def test_a_change_that_so_many_followed_is_not_guessed_about(tmp_path: Path) -> 
         register.count += 1
         return register
 
-    for _ in range(70):
+    for _ in range(300):
         register_file.update(change)
+    newest = register_file.find_newest()
     with pytest.raises(Overtaken, match="run again"):
-        register_file._holds(2, "not there")
-    assert not register_file._holds(69, "not there"), "a number of the past, and few followed: it did not hold"
+        register_file.is_in_force(Attempt(2, "not there"), newest)
+    assert not register_file.is_in_force(Attempt(299, "not there"), newest), "few followed: it is not in force"
+    assert register_file.is_in_force(Attempt(299, newest.register.tokens[1]), newest)
 
 
 def test_newer_register_is_refused(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_newer_register_is_refused(tmp_path: Path) -> None:
 
 @given(st.integers(1, 64), st.floats(0, 5000), st.integers(0, 5000), st.integers(1, 10**6), st.integers(1, 200))
 def test_blocks(free: int, rate: float, previous: int, left: int, agents: int) -> None:
-    size = block_size(free, rate, previous, left, agents)
+    size = block_size(free, wanted_block(free, rate, previous), left, agents)
     assert 1 <= size <= left
     assert size <= max(free, left // (2 * agents)), "towards the end blocks shrink to what the slots take"
     if rate < 0.1:
@@ -252,10 +255,11 @@ def test_register_remembers_what_has_ended(tmp_path: Path) -> None:
     paths = study(tmp_path)
     register_file = RegisterFile(paths.claims, "test")
     register_file.update(lambda r: Register(10, [(0, 10)], [(0, 10)], {}, []))
-    assert Claimer(paths, "agent").take(4, 0.0, set()) == [(0, 4)]
-    assert Claimer(paths, "agent").take(1, 0.0, {3}) == [(4, 5)]
+    claimer = Claimer(paths, "agent")
+    assert claimer.take(4, 0.0, set()) == [(0, 4)]
+    assert claimer.take(1, 0.0, {3}) == [(4, 5)]
     assert register_file.read().ended == [(0, 3)]
-    Claimer(paths, "agent").give_back([(3, 4)])
+    claimer.give_back([(3, 4)])
     assert register_file.read().ended == [(0, 3), (4, 5)]
 
     def retry(register: Register) -> Register:

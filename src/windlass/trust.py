@@ -8,7 +8,6 @@ Nor is it obeyed in a copy of the project that it belongs to: its commands would
 from __future__ import annotations
 
 import functools
-import grp
 import json
 import os
 import pwd
@@ -322,6 +321,8 @@ def _look_at_file_system(folder: str) -> tuple[int, bool]:
 
 def _is_private_group(number: int) -> bool:
     """Whether a group is that of one user alone, as Debian and Fedora make one for each account."""
+    import grp  # needed only for folders that a group may write to
+
     user = _user_name(os.geteuid())
     try:
         found = grp.getgrgid(number)
@@ -355,6 +356,8 @@ def _user_name(number: int) -> str:
 
 
 def _group_name(number: int) -> str:
+    import grp
+
     try:
         return grp.getgrgid(number).gr_name
     except (KeyError, OSError):

@@ -8,23 +8,17 @@ from typing import Any, Callable, Collection, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
-from windlass.claims.first import Stop, find_stop, needs_another_setting
+from windlass.claims.combine import Desk, remove_requests
+from windlass.claims.first import Stop, find_stop
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
+from windlass.claims.requests import ask_for_trials, ask_to_give_back, may_take
 from windlass.journal.write import DiskFull
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 
-_BLOCK_S = 4.0  # a block should last about so long: what dies with an agent is little, and claiming costs nothing
 _READ_AHEAD = 256
-
-
-def block_size(free: int, rate_per_s: float, previous: int, left: int, agents: int) -> int:
-    """How many trials to take now: enough for the free slots, more where trials are short, fewer towards the end."""
-    wanted = max(free, min(int(rate_per_s * _BLOCK_S), 4 * max(previous, 1)))
-    fair = max(free, left // (2 * max(agents, 1)))
-    return max(1, min(wanted, fair, left))
 
 
 class TrialQueue:
@@ -86,44 +80,44 @@ class TrialQueue:
 
 
 class Claimer:
-    """Takes blocks from the register for one agent and gives back what it did not finish."""
+    """Takes blocks from the register for one agent and gives back what it did not finish.
+
+    The agent lets go of trials that it has finished, and never says what it holds: the register alone knows that.
+    Trials may be its own without its knowledge, because an answer was lost: they come with its next block. Trials may
+    be its own no more, because it did not write for so long that others took it for dead: see `lost`.
+    """
 
     def __init__(self, paths: StudyPaths, agent: str) -> None:
         self._paths = paths
         self._agent = agent
         self._register = RegisterFile(paths.claims, agent)
+        self._desk = Desk(self._register)
         # Its own eyes: what a claim has seen of the register is not yet heard of by the trials under way.
         self._control = RegisterFile(paths.claims, agent)
         self._previous = 0
+        self._known: Ranges = []  # what the register gave this agent when it last asked
+        self.lost: Ranges = []  # trials under way at the last claim that the register no longer gives this agent
 
     def take(self, free: int, rate_per_s: float, busy: Set[int]) -> Ranges:
-        """Take a block; `busy` are the trials this agent still executes, all others it held are finished."""
-        taken: Ranges = []
+        """Take a block; `busy` are the trials this agent still executes, all others it held are finished.
 
-        def change(register: Register) -> Optional[Register]:
-            taken.clear()
-            holding = rs.from_numbers(busy)
-            if self._may_take(register):
-                left, agents = rs.count(register.todo), len(set(register.held) | {self._agent})
-                if needs_another_setting(register.learned):
-                    # All that failed had one setting. Trials of one stand together: the last ones have another.
-                    register.todo, block = rs.take(register.todo, max(0, left - free))
-                else:
-                    wanted = block_size(free, rate_per_s, self._previous, left, agents)
-                    block, register.todo = rs.take(register.todo, wanted)
-                taken.extend(block)
-                holding = rs.union(holding, block)
-            elif register.held.get(self._agent, []) == holding:
-                return None
-            # Also with nothing to take: others wait for as long as we hold what we have finished.
-            register.held[self._agent] = holding
-            if not holding:
-                del register.held[self._agent]
-            return register
-
-        self._register.update(change)
+        Returns the trials to execute in addition to those of `busy`. Afterwards `lost` has those of `busy` that other
+        agents may be executing by now: whoever executes them here stops.
+        """
+        open_trials = rs.from_numbers(busy)
+        finished = rs.subtract(self._known, open_trials)
+        request = ask_for_trials(self._agent, free, rate_per_s, self._previous, finished)
+        register = self._desk.settle(request)
+        self._known = register.held.get(self._agent, [])
+        # Also what it got without its knowledge. Of `finished` nothing is held, unless it was put back and taken anew.
+        taken = rs.subtract(rs.subtract(self._known, open_trials), register.cancelled)
+        self.lost = rs.subtract(open_trials, self._known)
         self._previous = rs.count(taken)
         return taken
+
+    def still_held(self) -> Ranges:
+        """Which trials the register gives this agent now; never an old state, whatever the file system remembers."""
+        return self._register.read(fresh=True).held.get(self._agent, [])
 
     def nothing_left(self) -> bool:
         """Whether all trials are through: nobody's work is open, and nobody has any that could come back."""
@@ -144,15 +138,13 @@ class Claimer:
 
     def may_take(self) -> bool:
         """Whether a trial is up for taking; one may have come back since the last look."""
-        register = self._register.read()
-        return self._may_take(register)
-
-    def _may_take(self, register: Register) -> bool:
-        is_open = bool(register.todo) and find_stop(register.learned) is None
-        return is_open and not register.is_beyond_throttle(self._agent)
+        return may_take(self._register.read(), self._agent)
 
     def recover(self) -> Recovered:
-        return recover(self._paths, self._register, self._agent)
+        recovered = recover(self._paths, self._register, self._agent)
+        if recovered.dead:
+            remove_requests(self._register, recovered.dead)
+        return recovered
 
     def news(self) -> Optional[Register]:
         """The register, if it has changed since the last look."""
@@ -180,15 +172,13 @@ class Claimer:
     def give_back(self, unfinished: Ranges, busy: Collection[int] = ()) -> Ranges:
         """This agent holds nothing any more but the trials of `busy`, and `unfinished` is everybody's again.
 
+        That is so only for trials that the register still gives this agent: others may be executing the rest.
+
         Returns what is nobody's, because it was cancelled meanwhile.
         """
 
-        def change(register: Register) -> Optional[Register]:
-            if register.held.pop(self._agent, None) is None:
-                return None
-            if busy:
-                register.held[self._agent] = rs.from_numbers(busy)
-            register.todo = rs.union(register.todo, rs.subtract(unfinished, register.cancelled))
-            return register
-
-        return rs.intersect(unfinished, self._register.update(change).cancelled)
+        kept = rs.from_numbers(busy)
+        finished = rs.subtract(self._known, rs.union(unfinished, kept))
+        register = self._desk.settle(ask_to_give_back(self._agent, finished, kept))
+        self._known = register.held.get(self._agent, [])
+        return rs.intersect(unfinished, register.cancelled)

@@ -255,7 +255,9 @@ class Loop:
                 self._runner.workplace.sync()  # ends must not be safer than outputs
             # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
             self._journal.sync()
-            taken = self._claimer.take(free, rate_per_s, {*self._runner.busy, *rs.numbers(self._queue.rest())})
+            interrupted = {*self._runner.handed_back, *self._unfinished}  # still ours: given back at the end
+            busy = {*self._runner.busy, *interrupted, *rs.numbers(self._queue.rest())}
+            taken = self._claimer.take(free, rate_per_s, busy)
         except (DiskFull, OSError) as error:
             self._cannot_write(error)
             return False
@@ -283,7 +285,8 @@ class Loop:
         try:
             self._journal.flush()
             self._journal.sync()
-            self._give_back(self._queue.rest(), self._runner.busy)
+            interrupted = {*self._runner.handed_back, *self._unfinished}
+            self._give_back(self._queue.rest(), {*self._runner.busy, *interrupted})
             self._queue.clear()
         except (DiskFull, OSError):
             pass  # Still ours: given back at the end.

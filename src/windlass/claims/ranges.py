@@ -21,6 +21,18 @@ def normalise(ranges: Iterable[Sequence[int]]) -> Ranges:
     return result
 
 
+def from_pairs(pairs: Sequence[Sequence[int]]) -> Ranges:
+    """Ranges as they were written to a file. Mostly one or two and in order, which is seen without sorting them."""
+    result: Ranges = []
+    end = -1
+    for first, stop in pairs:
+        if first <= end or first >= stop:
+            return normalise(pairs)
+        result.append((first, stop))
+        end = stop
+    return result
+
+
 def from_numbers(numbers: Iterable[int]) -> Ranges:
     """Numbers in any order as ranges, without a pair a number on the way."""
     result: Ranges = []

@@ -5,14 +5,17 @@ n and links its new content as n + 1; the file system lets exactly one process d
 and tries anew. No locks, no server, and the number of files does not depend on the number of trials: old files are
 removed, a margin behind the newest.
 
-A process may be so slow that its number n + 1 has been used and removed when it links it. So every state carries the
-tokens of the changes that led to it: a change is in force if, and only if, the newest state has its token.
+A process may be so slow that its number n + 1 has been used and removed when it links it, and an answer of link() may
+be lost on the way. So every state carries the tokens of the changes that led to it: a change is in force if, and only
+if, the newest state has its token. That is looked up before a change is made again, whatever link() answered.
 
 A state is on disk before it gets its number, and has a checksum. Where the newest is damaged all the same, the newest
 that is whole counts. A process that only reads leaves the damaged one where it is. One that makes a change moves it
 aside first, so that there is again a newest state n whose successor n + 1 exactly one process can link. It does so only
 with a file whose content was read and is damaged, and that nobody has written to for some seconds: an error of the
 network or of permissions is raised instead, because another process may well be able to read the file.
+
+Agents that claim trials do not compete for the next number where there are many of them: see claims/combine.py.
 """
 
 from __future__ import annotations
@@ -20,21 +23,24 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from windlass.claims import ranges as rs
 from windlass.claims.alive import seconds_silent
+from windlass.claims.disk import Disk, chance
+from windlass.claims.precedence import Precedence
 from windlass.claims.ranges import Ranges
+from windlass.claims.states import Look, States, StatesLost, highest
 from windlass.damage import report_damage
 from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
 from windlass.sealed import seal, unseal
 
 REGISTER_VERSION = 1
-_KEPT_FILES = 6
 _WRITING_S = 5.0  # without hard links a state gets its number before its content: its writer has so long
 _READ_S = 1.0  # that a reader waits for it
-_KEPT_TOKENS = 64  # more than _KEPT_FILES, by as many changes as others may make while one looks whether its own holds
+_KEPT_TOKENS = 256  # as many changes as others may make while a process looks whether its own is in force
+_SERVED = "served"
 
 
 class RegisterVersionError(FolderError):
@@ -68,6 +74,7 @@ class Register:
         throttle: Optional[int] = None,
         ended: Optional[Ranges] = None,
         leaving: Optional[List[str]] = None,
+        served: Optional[List[str]] = None,
     ) -> None:
         self.count = count  # trials that exist in trials.jsonl
         self.current = current  # those that the study as it stands now consists of
@@ -80,6 +87,9 @@ class Register:
         self.leaving = leaving or []  # agents with former code, which take no more trials: `throttle` is of the others
         self.ended = ended or []  # let go of by the agents that held them: a journal tells how each of them ended
         self.learned = learned or {}  # what agents found out for the rest of the study; see claims/learned.py
+        self.served = (
+            served or []
+        )  # tokens of requests that have been applied, the newest first; see claims/requests.py
 
     @classmethod
     def empty(cls) -> Register:
@@ -99,6 +109,7 @@ class Register:
             self.throttle,
             list(self.ended),
             list(self.leaving),
+            list(self.served),
         )
 
     def is_beyond_throttle(self, agent: str) -> bool:
@@ -112,7 +123,9 @@ class Register:
         return rs.normalise(pair for held in self.held.values() for pair in held)
 
     def to_json(self) -> Dict[str, Any]:
-        more: Dict[str, Any] = {"learned": self.learned} if self.learned else {}
+        # Agents of earlier versions, which may share the register, keep what they do not know only inside `learned`.
+        learned = {**self.learned, _SERVED: self.served} if self.served else self.learned
+        more: Dict[str, Any] = {"learned": learned} if learned else {}
         more["ended"] = self.ended
         if self.throttle is not None:
             more["throttle"] = self.throttle
@@ -136,18 +149,21 @@ class Register:
             raise RegisterVersionError(
                 f"the claims are of version {data['v']}, this Windlass reads up to {REGISTER_VERSION}; upgrade windlass"
             )
+        learned = dict(data.get("learned") or {})  # not in registers of the first days
+        served = learned.pop(_SERVED, None)
         return cls(
             data["count"],
             rs.normalise(data["current"]),
             rs.normalise(data["todo"]),
-            {agent: rs.normalise(held) for agent, held in data["held"].items()},
+            {agent: rs.from_pairs(held) for agent, held in data["held"].items()},
             rs.normalise(data["cancelled"]),
             data["preparer"],
             data["tokens"],
-            data.get("learned"),  # not in registers of the first days
+            learned,
             data.get("throttle"),
             rs.normalise(data.get("ended") or []),
             data.get("leaving"),
+            served,
         )
 
     def follow(self, before: Register) -> None:
@@ -156,68 +172,93 @@ class Register:
         self.ended = rs.subtract(rs.union(before.ended, let_go), rs.union(self.todo, self.held_ranges()))
 
 
+class State(NamedTuple):
+    """The newest state that is whole, and the look at the folder that has found it."""
+
+    look: Look
+    register: Register
+
+
+class Attempt(NamedTuple):
+    """A change of which it is not known yet whether it is in force."""
+
+    number: int
+    token: str
+
+
 class RegisterFile:
     """Reads and changes the register of one study's folder."""
 
-    def __init__(self, folder: str, who: str) -> None:
+    def __init__(self, folder: str, who: str, disk: Optional[Disk] = None) -> None:
         self._folder = folder
         self._who = who
+        self.states = States(folder, who, disk)
+        self.precedence = Precedence(self.states, who)
         self._seen = 0
+        self.agents = 0  # how many held trials when this object last read the register
 
     def newest_number(self) -> int:
         """The number of the newest state; 0 when there is none yet. One directory listing."""
-        return max(self._numbers(), default=0)
+        return highest(self._list_names())
 
-    def _numbers(self) -> List[int]:
+    def _list_names(self) -> List[str]:
         try:
-            return [int(name) for name in os.listdir(self._folder) if name.isdigit()]
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._lost(str(error.strerror)) from error
-        except OSError as error:
-            raise FolderError(
-                f"{self._folder}: cannot be read ({error.strerror})\n  hint: make it readable for this user"
-            ) from error
+            return self.states.list_names()
+        except StatesLost as error:
+            raise self._lost(str(error)) from error
 
     def _lost(self, problem: str) -> RegisterLost:
         remedy = "`windlass run` with the study file rebuilds it from trials.jsonl and the journals"
         return RegisterLost(f"{self._folder}: the register of trials cannot be read ({problem})\n  hint: {remedy}")
 
-    def _path(self, number: int) -> str:
-        return os.path.join(self._folder, f"{number:08d}")
+    def read(self, fresh: bool = False) -> Register:
+        """The newest state that is whole. Raises RegisterLost where there is none although there are trials.
 
-    def read(self) -> Register:
-        """The newest state that is whole. Raises RegisterLost where there is none although there are trials."""
-        return self._read_newest()[1]
+        A network file system may show a state that is up to a minute old, because of what it remembers of the folder.
+        With `fresh` it is made to forget that first, at the price of two calls.
+        """
+        if fresh:
+            self.states.refresh()
+        return self.find_newest().register
 
     def read_if_changed(self) -> Optional[Register]:
         """The register if it has changed since this object last looked, else None."""
-        if self.newest_number() == self._seen:
+        if self.newest_number() == self._seen and self.states.read(self._seen + 1) is None:
             return None
         return self.read()
 
-    def _read_newest(self, to_change: bool = False) -> Tuple[int, Register]:
-        """The newest whole state and its number; with `to_change`, no damaged state has a higher number."""
+    def find_newest(self, to_change: bool = False) -> State:
+        """The newest whole state; with `to_change`, no damaged state has a higher number."""
         deadline = time.monotonic() + _READ_S
         while True:
-            numbers = sorted(self._numbers(), reverse=True)
-            if not numbers:
+            look = self._look()
+            if not look.number:
                 self._check_new()
-                return 0, Register.empty()
-            register = self._read_state(self._path(numbers[0]))
+                return State(look, Register.empty())
+            register = parse_state(look.content.data)
             if register is not None:
-                self._seen = numbers[0]
-                return numbers[0], register
-            path = self._path(numbers[0])
-            # Overtaken and removed, or a file system without link() shows it half written: look again.
+                self._remember(look.number, register)
+                return State(look, register)
+            path = self.states.path(look.number)
+            # A file system without link() shows a state half written: look again, unless it stays so.
             if os.path.exists(path):
                 is_final = seconds_silent(path) > _WRITING_S
                 if is_final or (not to_change and time.monotonic() > deadline):
-                    number, register = self._read_older(numbers)
+                    older = self._find_older(look)
                     if not to_change:
-                        self._seen = numbers[0]
-                        return number, register
+                        self._remember(look.number, older.register)
+                        return older
                     self._set_aside(path)
             time.sleep(0.005)
+
+    def _look(self) -> Look:
+        try:
+            return self.states.look()
+        except StatesLost as error:
+            raise self._lost(str(error)) from error
+
+    def _remember(self, number: int, register: Register) -> None:
+        self._seen, self.agents = number, len(register.held)
 
     def _check_new(self) -> None:
         """Raise RegisterLost where the register is empty although the folder has trials."""
@@ -225,31 +266,16 @@ class RegisterFile:
         if os.path.exists(trials) and os.path.getsize(trials):
             raise self._lost("it has no file")
 
-    def _read_state(self, path: str) -> Optional[Register]:
-        """The state in that file; None where the file is gone or damaged. Raises FolderError for other errors."""
-        try:
-            with open(path, "rb") as file:
-                content = unseal(file.read())
-        except (FileNotFoundError, IsADirectoryError):
-            return None
-        except OSError as error:
-            raise FolderError(
-                f"{path}: cannot be read ({error.strerror})\n  hint: make it readable for this user"
-            ) from error
-        try:
-            return None if content is None else Register.from_json(json.loads(content))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-
-    def _read_older(self, numbers: List[int]) -> Tuple[int, Register]:
-        """The newest whole state behind the first of `numbers`, which is damaged."""
-        for number in numbers[1:]:
-            register = self._read_state(self._path(number))
-            if register is not None:
+    def _find_older(self, look: Look) -> State:
+        """The newest whole state before the newest one, which is damaged."""
+        for number in look.numbers()[1:]:
+            content = self.states.read(number)
+            register = None if content is None else parse_state(content.data)
+            if content is not None and register is not None:
                 problem = f"this state of the register is damaged; the one before it, {number:08d}, counts"
                 remedy = "nothing to do: trials that were handed out just before may be executed once more"
-                report_damage(self._path(numbers[0]), problem, remedy)
-                return number, register
+                report_damage(self.states.path(look.number), problem, remedy)
+                return State(look._replace(number=number, content=content), register)
         raise self._lost("none of its files is whole")
 
     def _set_aside(self, path: str) -> None:
@@ -257,7 +283,8 @@ class RegisterFile:
         aside = os.path.join(self._folder, f".damaged-{os.path.basename(path)}-{self._who}")
         try:
             os.rename(path, aside)
-            if self._read_state(aside) is not None:
+            content = self.states.disk.read(aside)
+            if content is not None and parse_state(content.data) is not None:
                 os.link(aside, path)
         except OSError:
             pass  # another process was sooner
@@ -269,90 +296,94 @@ class RegisterFile:
         except RegisterLost:
             os.makedirs(self._folder, exist_ok=True)
             number = 0
-        self._swap(number + 1, register)
+        self._put(number + 1, register, os.urandom(4).hex())
 
     def update(self, change: Callable[[Register], Optional[Register]]) -> Register:
         """Apply `change` to the newest state, atomically; it may be called several times.
 
         `change` returns the new state, or None to leave things as they are. Returns the state that holds afterwards.
+        Raises Overtaken where it cannot be known whether the change is in force.
         """
-        while True:
-            number, register = self._read_newest(to_change=True)
-            changed = change(register.copy())
-            if changed is None:
-                return register
-            changed.follow(register)
-            token = os.urandom(4).hex()
-            changed.tokens = [token, *register.tokens[: _KEPT_TOKENS - 1]]
-            if self._swap(number + 1, changed) and self._holds(number + 1, token):
-                self._seen = number + 1
-                self._remove_old(number + 1)
-                return changed
-            time.sleep(0.001 + os.urandom(1)[0] / 13000)  # up to 20 ms, by chance
+        try:
+            return self._update(change)
+        finally:
+            self.precedence.end()
 
-    def _swap(self, number: int, register: Register) -> bool:
-        temporary = os.path.join(self._folder, f".{self._who}.tmp")
-        target = self._path(number)
+    def _update(self, change: Callable[[Register], Optional[Register]]) -> Register:
+        attempt: Optional[Attempt] = None
+        lost = 0
+        while True:
+            state = self.find_newest(to_change=True)
+            if attempt is not None and self.is_in_force(attempt, state):
+                return state.register
+            if self.precedence.wait(state.look.names):
+                continue
+            changed = change(state.register.copy())
+            if changed is None:
+                return state.register
+            changed.follow(state.register)
+            attempt = Attempt(state.look.number + 1, os.urandom(4).hex())
+            if self.swap(state, changed, attempt):
+                return changed
+            lost += 1
+            self.precedence.note_loss(lost)
+            wait_after_loss(lost)
+
+    def swap(self, state: State, changed: Register, attempt: Attempt) -> bool:
+        """Put `changed` in the place of `state`. False where that is not known to have happened: look again then."""
+        changed.tokens = [attempt.token, *state.register.tokens[: _KEPT_TOKENS - 1]]
+        if not self._put(attempt.number, changed, attempt.token):
+            return False
+        # This process has changed the folder, so this listing is a new one. It shows our number, which nobody else can
+        # have. If none is higher, our state is the newest one.
+        names = self._list_names()
+        if highest(names) > attempt.number:
+            newest = self.find_newest()
+            if attempt.token not in newest.register.tokens:
+                if newest.look.number - attempt.number < len(newest.register.tokens):
+                    # The number was one of the past. Nobody else has it, and nobody takes it for the newest state.
+                    self.states.disk.remove(self.states.path(attempt.number))
+                return False
+        self._remember(attempt.number, changed)
+        self.states.remove_old(Look(names, attempt.number, state.look.content, True), state.look.content.written)
+        return True
+
+    def is_in_force(self, attempt: Attempt, state: State) -> bool:
+        """Whether the change is part of the newest state. Raises Overtaken where its tokens do not reach back so far.
+
+        A number that another process has in its hands settles the matter as well: then the change has lost.
+        """
+        register = state.register
+        if attempt.token in register.tokens:
+            return True
+        if state.look.number - attempt.number < len(register.tokens):
+            return False
+        content = self.states.read(attempt.number)
+        there = None if content is None else parse_state(content.data)
+        if there is not None and attempt.token not in there.tokens[:1]:
+            return False
+        text = f"{self._folder}: overtaken by {state.look.number - attempt.number} changes while making one"
+        raise Overtaken(f"{text}\n  hint: run again; nothing is lost")
+
+    def _put(self, number: int, register: Register, token: str) -> bool:
         data = seal(json.dumps(register.to_json(), separators=(",", ":")).encode())
         try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())  # a number whose content a power cut could take away would stop the study
-            won = self._link(temporary, target, data)
+            return self.states.put(number, data, token)
         except OSError as error:
             if is_full(error):
                 raise DiskFull(self._folder) from error
             raise
-        finally:
-            try:
-                os.unlink(temporary)
-            except OSError:
-                pass
-        return won
 
-    def _holds(self, number: int, token: str) -> bool:
-        """Whether the change that was linked as `number` is in force, or the number was one of the past."""
-        newest, register = self._read_newest()
-        if token in register.tokens:
-            return True
-        if newest - number >= _KEPT_TOKENS:
-            text = f"{self._folder}: overtaken by {newest - number} changes while making one"
-            raise Overtaken(f"{text}\n  hint: run again; nothing is lost")
-        try:
-            os.unlink(self._path(number))
-        except FileNotFoundError:
-            pass
-        return False
 
-    def _link(self, temporary: str, target: str, data: bytes) -> bool:
-        try:
-            os.link(temporary, target)
-            return True
-        except FileExistsError:
-            return False
-        except PermissionError:
-            pass  # a file system without hard links: fall through to O_EXCL
-        except OSError as error:
-            if is_full(error):
-                raise
-            # NFS may report a failure for a link that was made: the link count tells.
-            if os.stat(temporary).st_nlink == 2:
-                return True
-        try:
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileExistsError:
-            return False
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        return True
+def parse_state(data: bytes) -> Optional[Register]:
+    """The state in the bytes of a file; None where they are damaged."""
+    content = unseal(data)
+    try:
+        return None if content is None else Register.from_json(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
-    def _remove_old(self, newest: int) -> None:
-        for number in self._numbers():
-            if number <= newest - _KEPT_FILES:
-                try:
-                    os.unlink(self._path(number))
-                except OSError:
-                    pass
+
+def wait_after_loss(lost: int) -> None:
+    """Wait before a change is made again: by chance, and longer the more often it has lost."""
+    time.sleep(chance() * min(1.0, 0.02 * 2 ** min(lost, 10)))

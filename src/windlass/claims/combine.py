@@ -1,0 +1,131 @@
+"""How many agents claim trials at the same time: one of them makes one change for all. Python 3.9.
+
+Each change of the register writes it anew, and of those that try at the same moment one succeeds. With a thousand
+agents nearly all attempts would be in vain. So where there are many, an agent puts its request into the folder, as the
+name of an empty file, and waits for a random time. Then it looks at the newest state. Mostly another agent has applied
+the request by then. If not, the agent applies all requests that the listing shows in one change. The state remembers
+which requests have been applied.
+
+With r requests a second and waits of up to d seconds, about sqrt(r / d) changes a second are made: ten for a thousand
+agents that claim every 20 s.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Collection, Optional
+
+from windlass.claims.disk import chance
+from windlass.claims.register import Attempt, Register, RegisterFile, State, wait_after_loss
+from windlass.claims.requests import Request, is_idle, parse_requests, serve_all
+from windlass.journal.write import DiskFull, is_full
+
+FEW = 16  # agents: so few make their changes one by one, which takes fewer calls
+_LOSSES = 2  # races that an agent loses before it puts its request into the folder, also among few
+_WAIT_S_AN_AGENT = 0.0005
+_SHORTEST_WAIT_S = 0.01
+_LONGEST_WAIT_S = 1.0
+_KEPT_SERVED = 128  # tokens of requests that a state remembers although their files are gone
+_FORGOTTEN = 64  # requests that were served since: a file that is still there by then has lost its owner
+
+
+class Desk:
+    """Has the requests of one agent applied to the register."""
+
+    def __init__(self, register_file: RegisterFile) -> None:
+        self._file = register_file
+        self._folder = register_file.states.folder
+        self._disk = register_file.states.disk
+        self._waiting = 0  # requests that the last listing showed
+        self.lost = 0  # races that this agent has lost since it began; benchmarks read it
+
+    def settle(self, request: Request) -> Register:
+        """Have a request applied, by this process or by another one. Returns a state that it is part of.
+
+        After an error a request that says the same can be made: see claims/requests.py.
+        """
+        may_wait = request.fits()
+        if not may_wait or self._file.agents <= FEW:
+            register = self._settle_alone(request, _LOSSES if may_wait else None)
+            if register is not None:
+                return register
+        elif not request.finished:
+            # It may well be that there is nothing to take: that is seen without a request.
+            register = self._file.read()
+            if is_idle(register, request):
+                return register
+        return self._settle_together(request)
+
+    def _settle_alone(self, request: Request, limit: Optional[int]) -> Optional[Register]:
+        """With no file but the state that this process makes. Gives up after `limit` lost races and returns None."""
+        lost = 0
+        while limit is None or lost < limit:
+            register = self._try(request)
+            if register is not None:
+                return register
+            lost += 1
+            wait_after_loss(lost)
+        return None
+
+    def _settle_together(self, request: Request) -> Register:
+        """With a file that shows the request to all others."""
+        path = os.path.join(self._folder, request.name())
+        try:
+            self._disk.touch(path)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(self._folder) from error
+            raise
+        try:
+            limit_s = _SHORTEST_WAIT_S
+            while True:
+                crowd = max(self._file.agents, self._waiting)
+                limit_s = min(_LONGEST_WAIT_S, max(limit_s, crowd * _WAIT_S_AN_AGENT))
+                time.sleep(chance() * limit_s)
+                register = self._try(request)
+                if register is not None:
+                    return register
+                limit_s *= 2
+        finally:
+            self._disk.remove(path)
+
+    def _try(self, request: Request) -> Optional[Register]:
+        """Look whether the request has been applied, and if not, apply it. None where another process was sooner."""
+        state = self._file.find_newest(to_change=True)
+        while request.token not in state.register.served and self._file.precedence.wait(state.look.names):
+            state = self._file.find_newest(to_change=True)
+        if request.token in state.register.served or is_idle(state.register, request):
+            return state.register
+        changed = self._apply(state, request)
+        if self._file.swap(state, changed, Attempt(state.look.number + 1, os.urandom(4).hex())):
+            self._sweep(state)
+            return changed
+        self.lost += 1
+        return None
+
+    def _apply(self, state: State, request: Request) -> Register:
+        """The state with this request and all others that wait."""
+        # A listing that is older than the state may show requests which have been applied and forgotten since.
+        listed = parse_requests(state.look.names).values() if state.look.is_listed else ()
+        self._waiting = len(listed)
+        others = [other for other in listed if other.agent != request.agent]
+        changed = state.register.copy()
+        serve_all(changed, [*others, request], _KEPT_SERVED)
+        return changed
+
+    def _sweep(self, state: State) -> None:
+        """Remove requests that were applied long ago: those who made them have been killed."""
+        if len(state.register.served) > _FORGOTTEN:
+            forgotten = set(state.register.served[_FORGOTTEN:])
+            for name, request in parse_requests(state.look.names).items():
+                if request.token in forgotten:
+                    self._disk.remove(os.path.join(self._folder, name))
+
+
+def remove_requests(register_file: RegisterFile, agents: Collection[str]) -> None:
+    """Remove the requests of agents that are gone. One that is applied all the same is taken back like any claim."""
+    states = register_file.states
+    for name, request in parse_requests(states.list_names()).items():
+        if request.agent in agents:
+            states.disk.remove(os.path.join(states.folder, name))
