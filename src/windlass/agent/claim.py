@@ -12,7 +12,9 @@ from windlass.claims.first import Stop, find_stop, needs_another_setting
 from windlass.claims.ranges import Ranges
 from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
+from windlass.errors import FolderError
 from windlass.journal.write import DiskFull
+from windlass.passing import passing_error
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 
@@ -95,14 +97,22 @@ class Claimer:
         # Its own eyes: what a claim has seen of the register is not yet heard of by the trials under way.
         self._control = RegisterFile(paths.claims, agent)
         self._previous = 0
+        self._held: Ranges = []  # what the register gave this agent after its last change
+        # The same before a change that was reported as failed, but may have been made. None: none was.
+        self._held_surely: Optional[Ranges] = None
+        self.lost: Ranges = []  # trials that the last `take` believed to hold, and that another agent may have
 
     def take(self, free: int, rate_per_s: float, busy: Set[int]) -> Ranges:
         """Take a block; `busy` are the trials this agent still executes, all others it held are finished."""
         taken: Ranges = []
 
         def change(register: Register) -> Optional[Register]:
-            taken.clear()
-            holding = rs.from_numbers(busy)
+            taken[:] = self._find_unknown(register)
+            # Only what the register still gives to this agent: others may have taken it for dead.
+            believed = rs.from_numbers(busy)
+            holding = self._reclaim(register, believed)
+            self.lost = rs.subtract(believed, holding)
+            holding = rs.union(holding, taken)
             if self._may_take(register):
                 left, agents = rs.count(register.todo), len(set(register.held) | {self._agent})
                 if needs_another_setting(register.learned):
@@ -121,9 +131,58 @@ class Claimer:
                 del register.held[self._agent]
             return register
 
-        self._register.update(change)
+        self._change(change)
         self._previous = rs.count(taken)
         return taken
+
+    def still_held(self) -> Ranges:
+        """What the register gives to this agent now."""
+        return self._register.read().held.get(self._agent, [])
+
+    def reclaim(self, busy: Set[int]) -> Ranges:
+        """To be called after a pause. Returns which of the trials this agent was busy with are still its own.
+
+        A trial that was taken from it and that nobody has claimed since is its own again.
+        """
+        believed = rs.from_numbers(busy)
+        if not rs.subtract(believed, self.still_held()):
+            return believed
+        holding: Ranges = []
+
+        def change(register: Register) -> Optional[Register]:
+            holding[:] = self._reclaim(register, believed)
+            if not holding:
+                return None
+            register.held[self._agent] = rs.union(register.held.get(self._agent, []), holding)
+            return register
+
+        self._register.update(change)
+        self._held = rs.union(self._held, holding)
+        if self._held_surely is not None:
+            self._held_surely = rs.union(self._held_surely, holding)
+        return holding
+
+    def _change(self, change: Callable[[Register], Optional[Register]]) -> Register:
+        """Change the register, and remember what this agent holds then."""
+        try:
+            register = self._register.update(change)
+        except (OSError, FolderError):
+            self._held_surely = self._held if self._held_surely is None else self._held_surely
+            raise
+        self._held, self._held_surely = register.held.get(self._agent, []), None
+        return register
+
+    def _find_unknown(self, register: Register) -> Ranges:
+        """What this agent holds without knowing it, because it was told that the change had failed."""
+        if self._held_surely is None:
+            return []
+        return rs.subtract(register.held.get(self._agent, []), self._held_surely)
+
+    def _reclaim(self, register: Register, believed: Ranges) -> Ranges:
+        """Which of these this agent holds, with those that were nobody's, which are taken out of `todo`."""
+        open_again = rs.intersect(believed, register.todo)
+        register.todo = rs.subtract(register.todo, open_again)
+        return rs.union(rs.intersect(believed, register.held.get(self._agent, [])), open_again)
 
     def nothing_left(self) -> bool:
         """Whether all trials are through: nobody's work is open, and nobody has any that could come back."""
@@ -176,6 +235,10 @@ class Claimer:
             return self.learn(change)
         except (DiskFull, OSError):
             return change({})
+        except FolderError as error:
+            if passing_error(error) is None:
+                raise
+            return change({})
 
     def give_back(self, unfinished: Ranges, busy: Collection[int] = ()) -> Ranges:
         """This agent holds nothing any more but the trials of `busy`, and `unfinished` is everybody's again.
@@ -184,11 +247,16 @@ class Claimer:
         """
 
         def change(register: Register) -> Optional[Register]:
-            if register.held.pop(self._agent, None) is None:
+            unknown = self._find_unknown(register)
+            held = register.held.pop(self._agent, None)
+            if held is None:
                 return None
-            if busy:
-                register.held[self._agent] = rs.from_numbers(busy)
-            register.todo = rs.union(register.todo, rs.subtract(unfinished, register.cancelled))
+            kept = rs.intersect(rs.from_numbers(busy), held)
+            if kept:
+                register.held[self._agent] = kept
+            # What another agent has taken over meanwhile is not this one's to give.
+            own = rs.union(rs.intersect(unfinished, held), unknown)
+            register.todo = rs.union(register.todo, rs.subtract(own, register.cancelled))
             return register
 
-        return rs.intersect(unfinished, self._register.update(change).cancelled)
+        return rs.intersect(unfinished, self._change(change).cancelled)
