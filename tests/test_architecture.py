@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "measured": set(),
     "model": set(),
     "openness": set(),
+    "passing": set(),
     "paths": set(),
     "states": set(),
     "track": set(),
@@ -43,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "secrets": set(),
     "claims": {"counted", "damage", "errors", "events", "ids", "journal", "paths", "sealed", "slurm", "states"},
     "agent": {
+        "passing",
         "claims",
         "configcopy",
         "counted",

@@ -37,6 +37,8 @@ class Cause(str, enum.Enum):
     AGAIN = "another turn"  # it asked for one with its exit code
     NO_PROGRESS = "no progress"  # two turns, and nothing to show for them
     NEIGHBOUR = "neighbour's fault"  # another trial on its GPU took down the MPS server that both used
+    FOLDER = "folder out of reach"  # its agent could not write there, so that others may begin the trial
+    TAKEN = "taken over"  # another agent has the trial, because this one seemed to be dead
 
 
 OUT_OF_MEMORY = (Cause.HOST_MEMORY, Cause.GPU_MEMORY)
@@ -59,6 +61,8 @@ STATE_OF: Dict[Cause, State] = {
     Cause.AGAIN: State.INTERRUPTED,
     Cause.NO_PROGRESS: State.FAILED,
     Cause.NEIGHBOUR: State.INTERRUPTED,
+    Cause.FOLDER: State.INTERRUPTED,
+    Cause.TAKEN: State.INTERRUPTED,
 }
 
 # A retry after these would meet the same end, was not wanted, or is given without being asked for.
@@ -72,5 +76,7 @@ NEVER_RETRIED = frozenset(
         Cause.AGAIN,
         Cause.NO_PROGRESS,
         Cause.NEIGHBOUR,
+        Cause.FOLDER,
+        Cause.TAKEN,
     }
 )

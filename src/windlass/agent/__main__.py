@@ -20,8 +20,10 @@ from windlass.agent.companions import METRICS, Companions, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
 from windlass.agent.departure import Departure
 from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
+from windlass.agent.fence_page import FencePage
 from windlass.agent.first import FirstTrials
 from windlass.agent.gauge import Gauges
+from windlass.agent.guard import FenceRule
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.job_end import JobEnd
@@ -29,6 +31,7 @@ from windlass.agent.loop import Loop
 from windlass.agent.mailbox import Mailbox
 from windlass.agent.others import Others
 from windlass.agent.outdated import PlanWatch, describe_code
+from windlass.agent.reach import Reach, patiently
 from windlass.agent.ready import Ready, make_ready
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
@@ -71,8 +74,8 @@ def main(words: Optional[List[str]] = None) -> int:
     arguments = parse_arguments(words)
     paths = StudyPaths(arguments.folder)
     try:
-        check_trust(paths, every_file=False)
-        config = read_config(paths.plan)
+        patiently(lambda: check_trust(paths, every_file=False))
+        config = patiently(lambda: read_config(paths.plan))
     except (WindlassError, OSError, ValueError, KeyError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
         return EXIT_REFUSED
@@ -134,13 +137,13 @@ class Agent:
     def live(self) -> int:
         """Make the node ready, run trials, and end. The exit code tells the truth."""
         header = self._header()
-        self._journal = JournalWriter(self._paths.journal_of(self._id), header, self._paths.reserve_of(self._id))
+        self._open_journal(header)
         if self._job is not None:
             name, project = self._config.name, self._config.project_dir
             self._log = JobLog(name, self._paths.folder, project, self._id, self._job)
         claimer = Claimer(self._paths, self._id)
-        stop = claimer.stop()
-        if self._job is not None and (stop is not None or claimer.nothing_left()):
+        stop = patiently(claimer.stop, self._config.lease_s)
+        if self._job is not None and (stop is not None or patiently(claimer.nothing_left, self._config.lease_s)):
             # A job that is not needed, because others were quicker: neither are those that wait behind it.
             Departure(self._paths, self._id, self._limits.resumable).leave(0, self._note)
             return self._leave("nothing left" if stop is None else f"{FAILED_ALIKE}{stop.reason}", EXIT_DONE)
@@ -166,6 +169,18 @@ class Agent:
         finally:
             record_changed_data(ready.store, self._paths.journal_of(self._id))
             ready.close()
+
+    def _open_journal(self, header: Dict[str, Any]) -> None:
+        tries = 0
+
+        def make() -> JournalWriter:
+            nonlocal tries
+            tries += 1
+            # The first try may have made the file although an error was reported; nobody else uses its name.
+            path, reserve = self._paths.journal_of(self._id), self._paths.reserve_of(self._id)
+            return JournalWriter(path, header, reserve, is_new=tries == 1)
+
+        self._journal = patiently(make, self._config.lease_s)
 
     def _make_ready(self) -> Ready:
         """This node, and the others of the job."""
@@ -237,8 +252,10 @@ class Agent:
         limits = self._limits
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
         workplace = Workplace(config, paths, self._id, env, ready.folders) if ready.folders is not None else None
+        page = FencePage(len(slots))
+        rule = FenceRule(limits.lease_s, config.grace_s, int(getattr(signal, f"SIG{config.stop_signal}")))
         runner = Runner(
-            config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges, workplace
+            config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges, workplace, page
         )
         if ready.companions is not None:
             if workplace is not None:
@@ -246,7 +263,8 @@ class Agent:
             runner.join(ready.companions)
         runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
         kind = Loop if config.measure is None else SurveyLoop
-        claimer, queue = Claimer(paths, self._id), TrialQueue(TrialFile(paths))
+        claimer = Claimer(paths, self._id)
+        queue = TrialQueue(patiently(lambda: TrialFile(paths), config.lease_s))
         loop = kind(
             self._id,
             runner,
@@ -259,6 +277,7 @@ class Agent:
             self._arguments.launcher_fd,
             self._arguments.linger,
             limits,
+            Reach(self._id, self._scratch.made or folder, self._journal, page, rule),
         )
         loop.companions = ready.companions
         if isinstance(loop, SurveyLoop):

@@ -30,7 +30,18 @@ _NODE_MARKS = (b"{envvar:", b"{args_json_file}", b"{config}", *(b"$" + name.enco
 class Trial:
     """A trial as the agent knows it: its number and its line of trials.jsonl."""
 
-    __slots__ = ("id", "node_words", "number", "settings", "settings_json", "stages", "tried", "turns", "written")
+    __slots__ = (
+        "id",
+        "node_words",
+        "number",
+        "settings",
+        "settings_json",
+        "stages",
+        "stumbles",
+        "tried",
+        "turns",
+        "written",
+    )
 
     def __init__(self, number: int, line: bytes) -> None:
         fields = json.loads(line)
@@ -45,8 +56,11 @@ class Trial:
         # Whether its words have parts that only the node can fill in.
         self.node_words = any(mark in line for mark in _NODE_MARKS)
         self.turns: Optional[Dict[str, Any]] = None  # what the last one has brought, where that is not kept on disk
+        self.stumbles = 0  # starts that the file system prevented
         self.tried: Dict[str, int] = {}  # cause → how often it ended so here
 
+
+_UNSEEN_S = 3.0  # the guard notices the end of a trial within this time, once the agent cannot look
 
 NO_METRICS = MetricBook()  # shared by all that have reported none; never written to
 
@@ -55,10 +69,44 @@ class Attempt:
     """A trial under way in a slot."""
 
     __slots__ = (
-        "attempt", "before_s", "book", "cause", "checkpoint", "cpu_s", "curve", "deadline", "ended", "ends", "gauge",
-        "kill_at", "launched", "left_processes", "note", "out_began", "out_s", "pid", "remarks", "rss_mb", "slot",
-        "stage", "stage_began", "stage_s", "started", "started_wall", "status", "streams", "trial", "variables", "warm",
-        "warned", "why", "word", "workdir",
+        "attempt",
+        "before_s",
+        "book",
+        "cause",
+        "checkpoint",
+        "cpu_s",
+        "curve",
+        "deadline",
+        "ended",
+        "ends",
+        "gauge",
+        "kill_at",
+        "late_s",
+        "launched",
+        "left_processes",
+        "lost_at",
+        "note",
+        "out_began",
+        "out_s",
+        "pid",
+        "remarks",
+        "rss_mb",
+        "seen_end",
+        "slot",
+        "stage",
+        "stage_began",
+        "stage_s",
+        "started",
+        "started_wall",
+        "status",
+        "streams",
+        "trial",
+        "variables",
+        "warm",
+        "warned",
+        "why",
+        "word",
+        "workdir",
     )  # fmt: skip
 
     def __init__(self, trial: Trial, attempt: int, slot: Slot, now: float, wall: float) -> None:
@@ -96,13 +144,22 @@ class Attempt:
         self.checkpoint = ""  # what it continues from
         self.workdir = ""  # a folder of its own; "" is the agent's
         self.left_processes = False  # processes of its group outlived it
+        self.seen_end: Optional[float] = None  # when the guard saw its process end
+        self.late_s = 0.0  # by how much its end may have been earlier than is known
+        self.lost_at: Optional[float] = None  # since when other agents may have the trial; None: it is this agent's
         self.before_s = 0.0  # that the turns took which led there
 
     def begin_stage(self) -> None:
         self.stage_began = time.monotonic()
 
+    def note_end(self, seen: Optional[float], unseen_s: float) -> None:
+        """Its process was reaped: the guard has seen it end, or nobody has looked for `unseen_s`."""
+        self.seen_end = seen
+        if seen is not None or unseen_s > _UNSEEN_S:
+            self.late_s = unseen_s if seen is None else _UNSEEN_S
+
     def end_stage(self) -> None:
-        self.ended = time.monotonic()
+        self.ended, self.seen_end = self.seen_end or time.monotonic(), None
         self.stage_s = [*self.stage_s[: self.stage], self.ended - self.stage_began]
 
     def begin_out(self) -> None:

@@ -14,7 +14,9 @@ from windlass.claims.ranges import Ranges
 from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.requests import ask_for_trials, ask_to_give_back, may_take
+from windlass.errors import FolderError
 from windlass.journal.write import DiskFull
+from windlass.passing import passing_error
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 
@@ -119,6 +121,29 @@ class Claimer:
         """Which trials the register gives this agent now; never an old state, whatever the file system remembers."""
         return self._register.read(fresh=True).held.get(self._agent, [])
 
+    def reclaim(self, busy: Set[int]) -> Ranges:
+        """To be called after a pause. Returns which of the trials this agent was busy with are still its own.
+
+        A trial that was taken from it and that nobody has claimed since is its own again.
+        """
+        believed = rs.from_numbers(busy)
+        held = self.still_held()
+        if not rs.subtract(believed, held):
+            return believed
+
+        def change(register: Register) -> Optional[Register]:
+            open_again = rs.intersect(believed, register.todo)
+            if not open_again:
+                return None
+            register.todo = rs.subtract(register.todo, open_again)
+            register.held[self._agent] = rs.union(register.held.get(self._agent, []), open_again)
+            return register
+
+        own = rs.intersect(believed, self._register.update(change).held.get(self._agent, []))
+        # Only these are added: what the register gives this agent beyond them comes with its next claim.
+        self._known = rs.union(self._known, own)
+        return own
+
     def nothing_left(self) -> bool:
         """Whether all trials are through: nobody's work is open, and nobody has any that could come back."""
         register = self._register.read()
@@ -167,6 +192,10 @@ class Claimer:
         try:
             return self.learn(change)
         except (DiskFull, OSError):
+            return change({})
+        except FolderError as error:
+            if passing_error(error) is None:
+                raise
             return change({})
 
     def give_back(self, unfinished: Ranges, busy: Collection[int] = ()) -> Ranges:

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
 from typing import Any, Collection, Dict, List, Optional, Union
 
@@ -16,31 +15,35 @@ from windlass.agent.claim import Claimer, TrialQueue
 from windlass.agent.companions import Companions
 from windlass.agent.departure import Departure
 from windlass.agent.ends import Mode
-from windlass.agent.guard import release_guard, start_guard
+from windlass.agent.fence_page import clock_s
+from windlass.agent.holding import Holding
 from windlass.agent.interrupt import Limits
 from windlass.agent.job_end import JobEnd
 from windlass.agent.mailbox import Mailbox
 from windlass.agent.others import Others
 from windlass.agent.outdated import EXIT_OUTDATED, NOTE, PlanWatch
+from windlass.agent.patient_loop import PatientLoop
+from windlass.agent.reach import Reach, patiently
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
+from windlass.agent.take_down import TakeDown
 from windlass.agent.warm_watch import WarmLoss, WarmWatch
 from windlass.claims import ranges as rs
-from windlass.claims.alive import beat_s, fence_s
+from windlass.claims.alive import beat_s
 from windlass.claims.first import FAILED_ALIKE, find_stop
 from windlass.claims.ranges import Ranges
 from windlass.claims.register import Overtaken
-from windlass.claims.strays import AGENT_VARIABLE, end_strays
 from windlass.journal.write import DiskFull, JournalWriter
 from windlass.states import Cause
 
 _FIRST_BEAT_S = 5.0  # so that something is told of the first trials soon
 _CONTROL_S = 1.0  # how often the register is looked at for cancellations
 _TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
+_FENCED_LOOK_S = 0.25  # how often, where nothing may begin, whether the folder is back
 _IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
 
 
-class Loop:
+class Loop(PatientLoop):
     """Single-threaded: everything happens in `step`."""
 
     def __init__(
@@ -56,38 +59,37 @@ class Loop:
         launcher: Optional[int],
         linger: bool,
         limits: Limits,
+        reach: Reach,
     ) -> None:
+        super().__init__(runner, poller, limits, reach)
         self._agent = agent
-        self._runner = runner
         self._claimer = claimer
         self._queue = queue
         self._journal = journal
-        self._poller = poller
         self._mailbox = mailbox
         self._runtime_folder = runtime_folder
         self._launcher = launcher
         self._linger = linger
-        self._limits = limits
+        self._holding = Holding(claimer, queue, runner, reach, self._note)
         self.rehearsal: Optional[Rehearsal] = None
         self.plan_watch: Optional[PlanWatch] = None
         self.others: Optional[Others] = None  # where they, and this agent, are jobs that will end
         self.departure: Optional[Departure] = None
         self.job_end: Optional[JobEnd] = None
         self.companions: Optional[Companions] = None
-        self._mode, self._reason = Mode.RUN, "nothing left"
-        self._exit = ends.EXIT_DONE
         self._warm = WarmWatch(poller, runner, self._note, self._go_on_cold)
         self._began = time.monotonic()
         self._next_beat = self._began + min(_FIRST_BEAT_S, beat_s(limits.lease_s))
         self._next_control = self._began + _CONTROL_S
         self._next_idle_look = 0.0
         self._last_claim = (self._began, 0)  # when, and how many had finished by then
-        self._failing_since: Optional[float] = None
         self._unfinished: List[int] = []
+        self._announced: List[Attempt] = []  # their starts are in the journal, or on their way there
         self._nobody_fits = False  # until something ends, or more is learned
         self._may_hold_more = False  # than we know of: then others have to find out when we are gone
         self._stopped = False  # because the first trials of the study all failed alike
         runner.retry = queue.push_again
+        runner.may_begin = lambda: reach.can_begin
 
     # -- setting up and taking down
 
@@ -97,9 +99,9 @@ class Loop:
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, lambda *_: None)  # the wake-up pipe carries the number
-        self._guard = start_guard(self._agent, self._runtime_folder)
+        self._reach.open()
         self._runner.gauges.open()
-        learned = self._claimer.learned()
+        learned = patiently(self._claimer.learned, self._limits.lease_s)
         self._heed_failures(learned)
         self._runner.sharing.open(self._runner.gauges.nvml, learned, self._claimer.learn_if_possible)
         self._mailbox.watch(self._poller)
@@ -107,7 +109,7 @@ class Loop:
             if descriptor is not None:
                 self._poller.register(descriptor, select.EPOLLIN)
         try:
-            while self._step():
+            while self._attend():
                 pass
         except Overtaken:
             self._may_hold_more = True
@@ -117,36 +119,34 @@ class Loop:
         return self._exit or self._runner.tally.exit_code()
 
     def _take_down(self) -> None:
-        # Nothing is under way here, unless an error of our own brought us down.
-        self._unfinished = sorted(self._runner.unended | self._runner.handed_back | set(self._unfinished))
-        self._runner.stop_all(Cause.STOPPED, kill=True)
-        if self._runner.warming is not None:
-            self._runner.warming.close()
-        self._runner.sharing.close()
-        end_strays(AGENT_VARIABLE, self._agent, looks=1)
+        """Nothing is under way here, unless an error of our own brought us down. Raises nothing: that error counts."""
+        take_down = TakeDown(self._agent, self._runner)
         try:
-            self._runner.close()
-        except (DiskFull, OSError) as error:
-            print(f"windlass agent: some output could not be kept: {error}", file=sys.stderr)
-        if self.rehearsal is not None:
-            self.rehearsal.close()
-        self._runner.tally.close(self._reason)
-        failed = self._runner.tally.failed
-        self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason, "failed": failed})
-        try:
-            self._journal.flush_reserve()
-            # Only after the journal is written: whoever takes these trials next must know what became of them.
-            if not self._may_hold_more:
-                self._give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
-                if self.departure is not None:
-                    too_short = self.departure.leave(self._runner.tally.cut, self._note)
-                    self._exit = self._exit or (ends.EXIT_TIME_UP if too_short else ends.EXIT_DONE)
-                    self._journal.flush_reserve()
-        except (DiskFull, OSError) as error:
-            print(f"windlass agent: the end could not be recorded: {error}", file=sys.stderr)
-            self._exit = self._exit or ends.EXIT_FULL
-        self._journal.close()
-        release_guard(*self._guard)
+            take_down.attempt("ends of trials could not be recorded", self._runner.finish_ended)
+            self._unfinished = sorted(self._runner.busy | self._runner.handed_back | set(self._unfinished))
+            take_down.end_processes()
+            if self.rehearsal is not None:
+                self.rehearsal.close()
+            self._runner.tally.close(self._reason)
+            failed = self._runner.tally.failed
+            self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason, "failed": failed})
+            take_down.attempt("the end could not be recorded", self._record_end)
+            if take_down.is_failed:
+                self._exit = self._exit or (ends.EXIT_FULL if take_down.is_full else ends.EXIT_AWAY)
+            self._reach.pulse.close()
+            self._journal.close()
+        finally:
+            self._reach.release_guard()
+
+    def _record_end(self) -> None:
+        self._journal.flush_reserve()
+        # Only after the journal is written: whoever takes these trials next must know what became of them.
+        if not self._may_hold_more:
+            self._give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
+            if self.departure is not None:
+                too_short = self.departure.leave(self._runner.tally.cut, self._note)
+                self._exit = self._exit or (ends.EXIT_TIME_UP if too_short else ends.EXIT_DONE)
+                self._journal.flush_reserve()
 
     def _give_back(self, unfinished: Ranges, busy: Collection[int] = ()) -> None:
         cancelled = self._claimer.give_back(unfinished, busy)
@@ -159,6 +159,7 @@ class Loop:
     def _step(self) -> bool:
         """Record what has ended, fill free slots, write, wait. One write tells of the ends and the new starts."""
         runner = self._runner
+        self._holding.check()
         if runner.ended and not self._wait_for_word():
             # What a trial said before it ended is read before its end is recorded.
             self._mailbox.read()
@@ -169,11 +170,13 @@ class Loop:
         now = time.monotonic()
         if self._limits.is_near(now) and self._mode in (Mode.RUN, Mode.DRAIN):
             self._end_is_near(self._limits.deadline or now)
+        if self._announced and self._mode is not Mode.RUN:
+            self._abandon_unlaunched()
         if self._mode is Mode.RUN:
             self._limits.usual_s = runner.tally.usual_s
             if self._limits.too_late(now, self._began, not (runner.attempts or runner.finished)):
                 self._change(Mode.DRAIN, "the job's time is too short for another trial")
-            else:
+            elif self._reach.may_begin:
                 self._fill()
         if not runner.attempts and (self._mode is not Mode.RUN or not self._may_continue()):
             return False
@@ -181,8 +184,7 @@ class Loop:
         if runner.gauges.look(now) and self.rehearsal is not None:
             self.rehearsal.look(now)
         self._flush(now)
-        for descriptor, _ in self._poller.poll(self._patience_s(now)):
-            self._handle(descriptor)
+        self._wait(self._patience_s(now))
         return True
 
     def _patience_s(self, now: float) -> float:
@@ -192,10 +194,12 @@ class Loop:
             until = min(until, self._limits.near_at)
         if self._runner.ended:
             until = min(until, now + _TOLD_S / 4)
-        for when in (self._runner.check_limits(now), self._runner.pipes.watch(now), self._runner.gauges.due()):
+        for when in (self._runner.stopping.check_limits(now), self._runner.pipes.watch(now), self._runner.gauges.due()):
             if when is not None and when < until:
                 until = when
-        if self._mode is Mode.RUN and self._runner.free and not self._nobody_fits:
+        if not self._reach.may_begin:
+            until = min(until, now + _FENCED_LOOK_S)
+        elif self._mode is Mode.RUN and self._runner.free and not self._nobody_fits:
             until = now if self._queue else min(until, max(now, self._next_idle_look))
         patience_s = until - now
         output_s = self._runner.output.due_in_s(time.time())
@@ -205,32 +209,38 @@ class Loop:
 
     def _fill(self) -> None:
         """Put a trial into every free slot."""
-        runner, attempts = self._runner, []
+        runner = self._runner
         self._nobody_fits = False
         while runner.free:
             chosen = runner.sharing.choose(self._queue, runner.free) if self._queue else None
             if chosen is not None:
-                attempts.append(runner.announce(*chosen))
+                self._announced.append(runner.announce(*chosen))
             elif not self._claim_more():
                 break
-        if attempts:
-            self._launch(attempts)
+        if self._announced:
+            self._launch()
 
-    def _launch(self, attempts: List[Attempt]) -> None:
-        """Start what was announced, once the journal has it."""
+    def _launch(self) -> None:
+        """Start what was announced, once the journal has it. What cannot be started now stays announced."""
         runner = self._runner
-        if not self._flush_journal():
-            return  # the records of their starts are not safe: they stay announced and are given back at the end
+        # Writing may have taken so long that others have begun these trials: then the next step looks first.
+        if not self._flush_journal() or not self._reach.can_begin:
+            return
         self._mailbox.restore()
-        for attempt in attempts:
-            if not runner.no_folder:
+        while self._announced:
+            attempt = self._announced.pop(0)
+            if runner.no_folder:
+                self._abandon([attempt])
+            elif attempt.attempt in runner.attempts:  # it may have been given up meanwhile
                 runner.launch(attempt)
         if runner.no_folder and self._mode is Mode.RUN:
             self._note(f"{os.uname().nodename}: {runner.no_folder}")
             self._change(Mode.DRAIN, f"not ready: {runner.no_folder}")
             self._exit = ends.EXIT_NOT_READY
-            self._abandon_unlaunched()
         self._warm.update()
+        if runner.stumbled is not None:
+            error, runner.stumbled = runner.stumbled, None
+            self._reach.fail(error)
 
     def _claim_more(self) -> bool:
         """Nobody that we hold fits: take others, as many as might."""
@@ -258,6 +268,7 @@ class Loop:
             interrupted = {*self._runner.handed_back, *self._unfinished}  # still ours: given back at the end
             busy = {*self._runner.busy, *interrupted, *rs.numbers(self._queue.rest())}
             taken = self._claimer.take(free, rate_per_s, busy)
+            self._holding.lose(self._claimer.lost)
         except (DiskFull, OSError) as error:
             self._cannot_write(error)
             return False
@@ -378,7 +389,7 @@ class Loop:
     def _end_is_near(self, until: float) -> None:
         """Tell the trials under way; those that are not done in time are handed back."""
         self._change(Mode.NEAR, "the end of the job's time is near")
-        told = self._runner.warn_all(until - self._limits.reserve_s)
+        told = self._runner.stopping.warn_all(until - self._limits.reserve_s)
         self._note(f"the end is near: no more trials are begun here, {told} under way were told")
 
     def _stop(self, reason: str, cause: Cause = Cause.STOPPED) -> None:
@@ -387,8 +398,8 @@ class Loop:
         self._change(Mode.STOP, reason)
         self._exit = ends.EXIT_STOPPED
         if self._limits.job:
-            self._runner.blame_us(cause)
-        self._runner.stop_all(cause, kill=again)
+            self._runner.stopping.blame_us(cause)
+        self._runner.stopping.stop_all(cause, kill=again)
 
     def _reap(self) -> None:
         while True:
@@ -398,10 +409,9 @@ class Loop:
                 return
             if pid == 0:
                 return
-            ours = self._runner.child_ended(pid, status, usage.ru_maxrss, usage.ru_utime + usage.ru_stime)
-            if not ours and pid == self._guard[0]:
-                os.close(self._guard[1])
-                self._guard = start_guard(self._agent, self._runtime_folder)
+            cpu_s = usage.ru_utime + usage.ru_stime
+            if not self._runner.child_ended(pid, status, usage.ru_maxrss, cpu_s, self._reach.blocked_s):
+                self._reach.replace_guard(pid)
 
     def _go_on_cold(self, loss: WarmLoss) -> None:
         """Start the trials of a warm interpreter anew without one, unless the study insists on it."""
@@ -422,17 +432,17 @@ class Loop:
 
     def _flush(self, now: float) -> None:
         self._read_control(now)
-        if now >= self._next_beat:
-            self._next_beat = now + beat_s(self._limits.lease_s)
-            self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
-            # In a thread: on a network file system this can take long, and no slot should wait for it.
-            threading.Thread(target=self._journal.sync_quietly, daemon=True).start()
         try:
             self._runner.output.flush(time.time())
             self._runner.curves.flush()
         except (DiskFull, OSError) as error:
             self._cannot_write(error)
-        self._flush_journal()
+        is_due, began = now >= self._next_beat, clock_s()
+        if is_due:
+            self._next_beat = now + beat_s(self._limits.lease_s)
+            self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
+        if self._flush_journal() and is_due:
+            self._reach.pulse.sync_soon(began)
 
     def _read_control(self, now: float) -> None:
         if now < self._next_control:
@@ -454,7 +464,7 @@ class Loop:
             self._queue.drop(cancelled)
             for attempt in list(self._runner.attempts.values()):
                 if rs.contains(cancelled, attempt.trial.number):
-                    self._runner.stop(attempt, Cause.CANCELLED)
+                    self._runner.stopping.stop(attempt, Cause.CANCELLED)
 
     def _flush_journal(self) -> bool:
         try:
@@ -462,7 +472,6 @@ class Loop:
         except (DiskFull, OSError) as error:
             self._cannot_write(error)
             return False
-        self._failing_since = None
         return True
 
     def _disk_full(self, error: DiskFull) -> None:
@@ -477,18 +486,16 @@ class Loop:
             pass  # kept, and tried again at every turn and at the end
 
     def _cannot_write(self, error: Union[DiskFull, OSError]) -> None:
-        """The disk is full, or the folder is out of reach: others will take our trials once our lease is over."""
-        if isinstance(error, DiskFull):
-            self._disk_full(error)
-            return
-        now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-            print(f"windlass agent: cannot write to the study's folder: {error}", file=sys.stderr)
-        elif now - self._failing_since > fence_s(self._limits.lease_s):
-            self._stop("the study's folder is out of reach")
+        """The disk is full; or the folder is out of reach, which `_attend` hears of, and anything else ends us."""
+        if not isinstance(error, DiskFull):
+            raise error
+        self._disk_full(error)
 
     def _abandon_unlaunched(self) -> None:
-        unlaunched = [attempt for attempt in self._runner.attempts.values() if not attempt.launched]
+        self._announced.clear()
+        self._abandon([attempt for attempt in self._runner.attempts.values() if not attempt.launched])
+
+    def _abandon(self, unlaunched: List[Attempt]) -> None:
+        """These are given back at the end."""
         self._unfinished.extend(attempt.trial.number for attempt in unlaunched)
         self._runner.abandon(unlaunched)

@@ -20,6 +20,7 @@ _STEP = re.compile(
 )
 
 _LOGGED = "windlass.log"
+_MOST_LINES = 1 << 18  # points that are kept in memory while they cannot be written
 
 Value = Union[float, str]
 
@@ -152,11 +153,15 @@ class MetricsFile:
     def flush(self) -> None:
         if not self._lines:
             return
-        data = ("\n".join(self._lines) + "\n").encode()
+        lines = list(self._lines)
         self._lines.clear()
-        if self._file is None:
-            self._file = AppendFile(self._path)
-        self._file.write(data)
+        try:
+            if self._file is None:
+                self._file = AppendFile(self._path, exclusive=False)
+            self._file.write(("\n".join(lines) + "\n").encode())
+        except OSError:
+            self._lines[:] = lines[-_MOST_LINES:]  # the folder is out of reach, perhaps not for long
+            raise
 
     def close(self) -> None:
         if self._file is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Callable, List, Optional
 
 from windlass.journal.pieces import PIECE
-from windlass.journal.write import AppendFile
+from windlass.journal.write import AppendFile, DiskFull
 
 _FLUSH_S = 0.1
 _FLUSH_BYTES = 256 * 1024
 _TAIL_BYTES = 1024 * 1024
 _LINE_BYTES = 64 * 1024
 _LAST_BYTES = 4096
+_KEPT_BYTES = 64 << 20  # of output in memory while the folder is out of reach
 
 LineReader = Callable[[bytes], None]
 
@@ -47,19 +48,29 @@ class OutputLog:
                 stream.emit(now)
             self.dirty = [stream for stream in self.dirty if stream.unfinished]
             self._flushed_at = now
-        if not self._data:
+        if not self._pieces:
             return
         if self._log is None or self._index is None:
-            self._log, self._index = AppendFile(self._paths[0]), AppendFile(self._paths[1])
+            # The names are this agent's own. A file that is there is of an earlier try whose success was not reported.
+            self._log = self._log or AppendFile(self._paths[0], exclusive=False, filler=b" ")
+            self._index = AppendFile(self._paths[1], exclusive=False, filler=bytes(PIECE.size))
         # Joined and cleared first: output that does not fit on a full disk is given up, the journal is not.
         data, pieces = b"".join(self._data), b"".join(self._pieces)
         self._data.clear()
         self._pieces.clear()
         try:
-            self._log.write(data)
+            if data:
+                self._log.write(data)
+                data = b""
             self._index.write(pieces)
-        finally:
+        except OSError:
+            if len(data) <= _KEPT_BYTES:  # the folder is out of reach, perhaps not for long
+                self._data[:], self._pieces[:] = ([data] if data else []), [pieces]
+            self._end = self._log.size + sum(map(len, self._data))
+            raise
+        except DiskFull:
             self._end = self._log.size
+            raise
 
     def close(self) -> None:
         if self._log is not None and self._index is not None:

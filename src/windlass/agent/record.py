@@ -45,10 +45,14 @@ def render_end(attempt: Attempt, cause: Cause, code: int, number: int) -> str:
     if attempt.checkpoint:
         more["from"] = attempt.checkpoint
     use: Dict[str, Any] = attempt.gauge.to_json(attempt) if attempt.gauge is not None else {}
+    if attempt.late_s:
+        use["late_s"] = round(attempt.late_s, 1)
     if attempt.before_s:
         use["before_s"] = round(attempt.before_s, 3)
     if use:
         more["use"] = use
+    if attempt.lost_at is not None:
+        more["lost"] = round(wall + attempt.lost_at - attempt.started, 3)
     if attempt.why:
         more["why"] = shorten(attempt.why)
     if attempt.note or attempt.remarks:

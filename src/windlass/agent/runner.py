@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
 import select
 import signal
@@ -17,14 +17,14 @@ from windlass.agent.child import (
     Trial,
     explain_start_error,
     fill_in,
-    kill_group,
     trial_variables,
 )
 from windlass.agent.companions import Companions
 from windlass.agent.config import AgentConfig, Slot
+from windlass.agent.fence_page import FencePage
 from windlass.agent.fill import fill_text, fill_variables, has_placeholder
 from windlass.agent.gauge import Gauges
-from windlass.agent.interrupt import Limits, Notice, next_look, wall_of
+from windlass.agent.interrupt import Limits, Notice, wall_of
 from windlass.agent.listen import Listener
 from windlass.agent.metrics import Message, MessageReader, MetricsFile
 from windlass.agent.nan_files import NanFiles
@@ -32,20 +32,23 @@ from windlass.agent.output import OutputLog
 from windlass.agent.pipes import Pipes
 from windlass.agent.record import render_end, render_start
 from windlass.agent.sharing import Sharing
-from windlass.agent.steps import signal_steps
+from windlass.agent.stopping import Stopping
 from windlass.agent.tally import Tally
 from windlass.agent.trial_files import TrialFiles
 from windlass.agent.verdict import Turns
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
+from windlass.claims import ranges as rs
 from windlass.claims.alive import process_began
+from windlass.claims.ranges import Ranges
 from windlass.claims.strays import end_strays
 from windlass.journal.pieces import OURS
 from windlass.journal.write import JournalWriter
+from windlass.passing import passing_error
 from windlass.paths import StudyPaths
 from windlass.states import NEVER_RETRIED, STATE_OF, Cause, State
 
-_LEFTOVER_GRACE_S = 2.0
+_MOST_STUMBLES = 5  # starts of one trial that the file system prevented; the next one is a failure
 
 
 class Runner:
@@ -65,42 +68,45 @@ class Runner:
         limits: Limits,
         gauges: Gauges,
         workplace: Optional[Workplace] = None,
+        page: Optional[FencePage] = None,
     ) -> None:
         self._config = config
         self.gauges = gauges
+        self._page = page or FencePage(len(slots))
         self._paths = paths
         self._journal = journal
         self._notice = Notice(runtime_folder)
-        self._word = int(getattr(signal, f"SIG{config.stop_signal}"))
-        told_by = {"WINDLASS_STOP_SIGNAL": str(self._word), **self._notice.variables()}
+        self.attempts: Dict[int, Attempt] = {}  # attempt number → attempt
+        self.ended: List[Attempt] = []  # reaped, but not yet recorded
+        self.stopping = Stopping(config, limits, agent, self._notice, self.attempts, self.ended)
+        told_by = {"WINDLASS_STOP_SIGNAL": str(self.stopping.word), **self._notice.variables()}
         self._env = {**base_env, **limits.variables(), **told_by}
         self._limits = limits
         self._checkpoints = Checkpoints(config, paths, self._env)
         self._turns = Turns(config, self._checkpoints, limits.job_time_s)
-        self._tell_at = self._until = math.inf  # when attempts are told by signal that the end is near, and when it is
         self._files = TrialFiles(config, runtime_folder, self._env)
         self.warming = warming
         self.free = list(reversed(slots))
         self.sharing = Sharing(config, slots, agent, runtime_folder, base_env, self._note)
-        self.attempts: Dict[int, Attempt] = {}  # attempt number → attempt
-        self.ended: List[Attempt] = []  # reaped, but not yet recorded
         self._by_pid: Dict[int, Attempt] = {}
-        self._timed: Set[Attempt] = set()
-        self._leftovers: Dict[int, float] = {}  # process group whose leader is gone → when it is killed
         self._spawner = Spawner(self._env)
         self._filled_in = [(name, value) for name, value in config.env.items() if has_placeholder(value)]
         self.output = OutputLog(paths.output_of(agent), paths.output_index_of(agent))
         self.curves = MetricsFile(paths.metrics_of(agent))
-        self._listener = Listener(config, self.curves, gauges, lambda attempt: self.stop(attempt, Cause.DIVERGED))
+        self._listener = Listener(
+            config, self.curves, gauges, lambda attempt: self.stopping.stop(attempt, Cause.DIVERGED)
+        )
         self._listener.note = self._note
         self.pipes = Pipes(poller, self.output, self._listener, config.output_limit_bytes)
         self._nan_files = NanFiles(self._env, self._checkpoints, config, len(slots)) if config.watch_nan else None
         self.workplace = workplace  # None: trials are executed in the project itself
+        self.stumbled: Optional[OSError] = None  # why a trial could not be started, where that may pass
         self.no_folder = ""  # why a trial could not be given a working folder
         self._count = self.finished = 0
         self.tally = Tally()
         self.handed_back: Set[int] = set()  # trials that were interrupted: anybody's again once this agent ends
         self.taking = True  # whether there will be more turns here
+        self.may_begin: Callable[[], bool] = lambda: True  # whether nobody else can have the trials of this agent
         self.retry: Callable[[Trial], None] = lambda trial: None
         self._agent = agent
         self._others: Optional[Companions] = None
@@ -117,7 +123,7 @@ class Runner:
 
     def join(self, others: Companions) -> None:
         """Trials of this agent have processes on other nodes of the job as well."""
-        self._others = self._files.others = others
+        self._others = self._files.others = self.stopping.others = others
         self._notice.spread = lambda text: others.tell("notice", until=text)
         others.deliver = MessageReader(self.deliver, self.deliver_said).feed
         self.pipes.adopt(others.fileno(), others.read)
@@ -137,7 +143,7 @@ class Runner:
         self._journal.add_line(render_start(attempt))
         if self._config.timeout_s is not None:
             attempt.deadline = attempt.started + self._config.timeout_s
-            self._timed.add(attempt)
+            self.stopping.limit(attempt)
         return attempt
 
     def forget_progress(self, trial: Trial) -> None:
@@ -182,6 +188,9 @@ class Runner:
                 self.workplace.enter(attempt)
             return True
         except OSError as error:
+            if self._stumble(attempt, error):
+                self._stage_ended(attempt)
+                return False
             self.no_folder = f"a working folder could not be made: {error.strerror or error}: {error.filename}"
             attempt.cause = Cause.STOPPED
             self._stage_ended(attempt)
@@ -199,12 +208,17 @@ class Runner:
                 return True
             attempt.stage = len(attempt.trial.stages) - 1
         except OSError as error:
-            self._say(attempt, f"windlass: checkpoints: {error.filename}: {error.strerror}")
-            attempt.status = NOT_EXECUTABLE << 8
+            text = f"windlass: checkpoints: {error.filename}: {error.strerror}"
+            self._not_started(attempt, NOT_EXECUTABLE, text, error)
+            return False
         self._stage_ended(attempt)
         return False
 
     def _launch_stage(self, attempt: Attempt) -> None:
+        if not self.may_begin():
+            attempt.cause = attempt.cause or Cause.FOLDER
+            self._stage_ended(attempt)
+            return
         attempt.begin_stage()
         words = attempt.trial.stages[attempt.stage][1]
         if self._checkpoints.configured:
@@ -214,7 +228,8 @@ class Runner:
             try:
                 words = fill_in(words, {**self._env, **own}, self._files.make(attempt, words))
             except OSError as error:
-                self._not_started(attempt, NOT_EXECUTABLE, f"windlass: {error.filename}: {error.strerror}")
+                text = f"windlass: {error.filename}: {error.strerror}"
+                self._not_started(attempt, NOT_EXECUTABLE, text, error)
                 return
         out_write, err_write = self.pipes.open(attempt)
         try:
@@ -222,6 +237,7 @@ class Runner:
             if not attempt.warm:
                 attempt.pid = self._spawner.spawn(words, attempt.variables, out_write, err_write, attempt.workdir)
                 self._by_pid[attempt.pid] = attempt
+                self._page.begin(attempt.slot.number, attempt.pid)
             problem = None
         except (OSError, ValueError) as error:
             problem = error if isinstance(error, OSError) else OSError(0, str(error))
@@ -232,12 +248,23 @@ class Runner:
             if not attempt.warm:
                 self.gauges.begin(attempt)
             return
-        self._not_started(attempt, *explain_start_error(problem, words))
+        self._not_started(attempt, *explain_start_error(problem, words), problem)
 
-    def _not_started(self, attempt: Attempt, code: int, text: str) -> None:
+    def _not_started(self, attempt: Attempt, code: int, text: str, error: Optional[OSError] = None) -> None:
+        if error is not None:
+            self._stumble(attempt, error)
         self._say(attempt, text)
         attempt.status = code << 8
         self._stage_ended(attempt)
+
+    def _stumble(self, attempt: Attempt, error: OSError) -> bool:
+        """Whether it could not be started because of an error that may pass: not the trial's fault, it begins again."""
+        attempt.trial.stumbles += 1
+        if passing_error(error) is None or attempt.trial.stumbles > _MOST_STUMBLES:
+            return False
+        attempt.cause = attempt.cause or Cause.FOLDER
+        self.stumbled = error
+        return True
 
     def _launch_warm(self, attempt: Attempt, words: List[str], out: int, err: int) -> bool:
         """Have it started from a warm interpreter; False where that cannot be."""
@@ -273,78 +300,29 @@ class Runner:
 
     # -- ending
 
-    def stop(self, attempt: Attempt, cause: Cause, grace_s: Optional[float] = None) -> None:
-        """Ask an attempt to end; it is killed if it does not."""
-        if attempt.cause is None:
-            attempt.cause = cause
-            number = self._word if STATE_OF[cause] is State.INTERRUPTED else signal.SIGTERM
-            self._tell(attempt, number, time.monotonic() + (self._config.grace_s if grace_s is None else grace_s))
+    def lose(self, lost: Ranges, since: float) -> int:
+        """Other agents have had these trials since then: stop their attempts. Returns how many had begun."""
+        begun = [attempt for attempt in self.attempts.values() if rs.contains(lost, attempt.trial.number)]
+        self.abandon([attempt for attempt in begun if not attempt.launched])
+        for attempt in begun:
+            attempt.lost_at = since
+            if attempt not in self.ended and attempt.launched:
+                self.stopping.stop(attempt, Cause.TAKEN, 0.0)
+        return len(begun)
 
-    def _tell(self, attempt: Attempt, number: int, until: float) -> None:
-        attempt.word = number
-        if not self._limits.job or not signal_steps(attempt, self._agent, number, self._others):
-            attempt.send(number)
-            attempt.send(signal.SIGCONT)
-        attempt.kill_at = until if attempt.kill_at is None else min(until, attempt.kill_at)
-        self._timed.add(attempt)
-
-    def warn_all(self, until: float) -> int:
-        """Tell the attempts under way by when they must have ended. Returns how many there are."""
-        self._notice.write(until)
-        told = [attempt for attempt in self.attempts.values() if attempt.cause is None and attempt not in self.ended]
-        # Who saves nothing is left alone for as long as can be: it may still get done.
-        self._tell_at = until - (math.inf if self._checkpoints.configured else self._config.grace_s)
-        self._timed.update(told)
-        self._until = until
-        self.check_limits(time.monotonic())
-        return len(told)
-
-    def stop_all(self, cause: Cause, kill: bool = False) -> None:
-        grace_s = self._limits.end_grace_s
-        self._notice.write(time.monotonic() + grace_s)
-        for attempt in [attempt for attempt in self.attempts.values() if attempt not in self.ended]:
-            self.stop(attempt, cause, grace_s)
-            if kill:
-                attempt.send(signal.SIGKILL)
-
-    def blame_us(self, cause: Cause) -> None:
-        """Attempts that ended badly a moment before we were told to end: the same word reached both."""
-        for attempt in self.ended:
-            if attempt.cause is None and attempt.status:
-                attempt.cause = cause
-
-    def check_limits(self, now: float) -> Optional[float]:
-        """Enforce time limits and graces; returns when to look again."""
-        if not self._timed and not self._leftovers:
-            return None
-        for attempt in list(self._timed):
-            if attempt.kill_at is not None and now >= attempt.kill_at:
-                attempt.send(signal.SIGKILL)
-                attempt.kill_at = now + 1.0
-            elif attempt.kill_at is None and now >= self._tell_at:
-                attempt.warned = True
-                self._tell(attempt, self._word, self._until)
-            elif attempt.kill_at is None and attempt.deadline is not None and now >= attempt.deadline:
-                self.stop(attempt, Cause.TIME)
-        for group, kill_at in list(self._leftovers.items()):
-            if now >= kill_at:
-                del self._leftovers[group]
-                kill_group(group, signal.SIGKILL)
-        times = [next_look(attempt.kill_at, attempt.deadline, self._tell_at) for attempt in self._timed]
-        return min((*times, *self._leftovers.values()), default=None)
-
-    def child_ended(self, pid: int, status: int, rss_kb: float, cpu_s: float) -> bool:
-        """A process was reaped; False when it is none of ours."""
+    def child_ended(self, pid: int, status: int, rss_kb: float, cpu_s: float, unseen_s: float = 0.0) -> bool:
+        """A process was reaped, up to `unseen_s` after its end; False when it is none of ours."""
         attempt = self._by_pid.pop(pid, None)
         if attempt is None:
             return False
-        self._process_ended(attempt, status, rss_kb, cpu_s)
+        self._process_ended(attempt, status, rss_kb, cpu_s, unseen_s)
         return True
 
     def warm_started(self, token: int, pid: int) -> None:
         attempt = self.attempts.get(token)
         if attempt is not None:
             attempt.pid = pid
+            self._page.begin(attempt.slot.number, pid)
             self.gauges.begin(attempt)
             if attempt.word:
                 attempt.send(attempt.word)
@@ -355,15 +333,22 @@ class Runner:
             self._process_ended(attempt, status, rss_kb, cpu_s)
 
     def warm_lost(self) -> List[Attempt]:
-        """The warm server is gone, and with it the news of its trials: they are ended and returned, to start cold."""
+        """The warm server is gone, and with it the news of its trials: they are ended and returned, to start cold.
+
+        Those that the guard has ended are not among them: the folder was out of reach.
+        """
         waiting = [attempt for attempt in self.attempts.values() if attempt.warm and attempt not in self.ended]
         for attempt in waiting:
             attempt.send(signal.SIGKILL)
             while attempt.pid and process_began(attempt.pid) is not None:
                 time.sleep(0.005)
             self.pipes.drain(attempt)
+            if self._page.end(attempt.slot.number, attempt.pid).is_fenced:
+                attempt.cause = attempt.cause or Cause.FOLDER
+                attempt.status = signal.SIGKILL
+                self._stage_ended(attempt)
             attempt.pid = 0
-        return waiting
+        return [attempt for attempt in waiting if attempt not in self.ended]
 
     def relaunch(self, attempt: Attempt) -> None:
         """Start it again, from the beginning of its stage; of the first, in a folder as it was."""
@@ -373,22 +358,21 @@ class Runner:
     def abandon(self, attempts: List[Attempt]) -> None:
         """Forget attempts that never became a process; their trials are given back by the loop."""
         for attempt in attempts:
-            self._timed.discard(attempt)
+            self.stopping.forget(attempt)
             del self.attempts[attempt.attempt]
             self.free.append(attempt.slot)
             self.sharing.abandon(attempt)
 
-    def _process_ended(self, attempt: Attempt, status: int, rss_kb: float, cpu_s: float) -> None:
+    def _process_ended(self, attempt: Attempt, status: int, rss_kb: float, cpu_s: float, unseen_s: float = 0.0) -> None:
         attempt.status = status
+        seen = self._page.end(attempt.slot.number, attempt.pid)
+        if seen.is_fenced:
+            attempt.cause = attempt.cause or Cause.FOLDER
+        attempt.note_end(seen.when, unseen_s)
         self._turns.kills.ended(attempt.attempt, attempt.pid, status)
         attempt.rss_mb = max(attempt.rss_mb, rss_kb / 1024)
         attempt.cpu_s += cpu_s
-        group = attempt.pid
-        # Whatever the trial left in its process group ends with it.
-        if kill_group(group, signal.SIGTERM):
-            self._leftovers[group] = time.monotonic() + _LEFTOVER_GRACE_S
-            attempt.left_processes = True
-            kill_group(group, signal.SIGCONT)
+        self.stopping.end_group(attempt)
         self._stage_ended(attempt)
 
     def _stage_ended(self, attempt: Attempt) -> None:
@@ -400,7 +384,7 @@ class Runner:
             attempt.stage += 1
             self._launch_stage(attempt)
             return
-        self._timed.discard(attempt)
+        self.stopping.forget(attempt)
         self.gauges.end(attempt)
         self.sharing.release(attempt)
         self.ended.append(attempt)
@@ -408,30 +392,29 @@ class Runner:
             self.free.append(attempt.slot)
 
     def _close_stage(self, attempt: Attempt) -> None:
-        if self.pipes.drain(attempt) and attempt.pid not in self._leftovers:
+        if self.pipes.drain(attempt) and not self.stopping.has_leftovers(attempt.pid):
             # Somebody outside the process group still holds the pipe: a process that went its own way.
             end_strays("WINDLASS_TRIAL", attempt.trial.id)
         attempt.pid = 0
 
     def finish_ended(self) -> None:
         """Record the attempts that have ended."""
-        waiting: List[Attempt] = []
-        for attempt in self.ended:
+        for attempt in list(self.ended):
             self._close_stage(attempt)
             if self._others is not None and not self._others.is_over(attempt.attempt):
-                waiting.append(attempt)  # what it reported on other nodes is on its way
-            elif self._nan_files is not None and not self._nan_files.looked_through(attempt):
-                waiting.append(attempt)  # its files are being read: ask again at the next turn
-            elif self.workplace is not None and not self.workplace.is_cleared(attempt):
-                waiting.append(attempt)  # large files are being copied: ask again at the next turn
-            else:
-                self._finish(attempt)
-                if self.workplace is not None or self._nan_files is not None:
-                    self.free.append(attempt.slot)  # only now: the next trial of the slot works in the same folder
-        self.ended[:] = waiting
+                continue  # what it reported on other nodes is on its way
+            if self._nan_files is not None and not self._nan_files.looked_through(attempt):
+                continue  # its files are being read: ask again at the next turn
+            if self.workplace is not None and not self.workplace.is_cleared(attempt):
+                continue  # large files are being copied: ask again at the next turn
+            self._finish(attempt)
+            if self.workplace is not None or self._nan_files is not None:
+                self.free.append(attempt.slot)  # only now: the next trial of the slot works in the same folder
 
     def _finish(self, attempt: Attempt) -> None:
         cause, code, number = self._turns.judge(attempt)
+        # Whatever fails from here on must not have it recorded twice.
+        self.ended.remove(attempt)
         cause, for_free = self.sharing.judge(attempt, cause)
         self._turns.kills.forget(attempt.attempt)
         for stream in attempt.streams.values():
@@ -439,12 +422,13 @@ class Runner:
         self._journal.add_line(render_end(attempt, cause, code, number))
         self.tally.ended(attempt, cause, code, number)
         attempt.cause = cause
-        self._timed.discard(attempt)
+        self.stopping.forget(attempt)
         del self.attempts[attempt.attempt]
         self.finished += 1
         if cause is Cause.DONE:
             if self._checkpoints.configured or attempt.trial.turns:
-                self._checkpoints.prune(attempt.trial)
+                with contextlib.suppress(OSError):  # they take room, and do no harm
+                    self._checkpoints.prune(attempt.trial)
         elif STATE_OF[cause] is State.INTERRUPTED:
             self._after_interruption(attempt, cause)
         elif for_free:
@@ -453,7 +437,11 @@ class Runner:
             self._after_failure(attempt, cause)
 
     def _after_interruption(self, attempt: Attempt, cause: Cause) -> None:
-        if cause in (Cause.AGAIN, Cause.NEIGHBOUR) and self.taking:
+        if attempt.lost_at is not None:
+            return  # another agent has it
+        if cause is Cause.FOLDER:
+            self._try_again(attempt)  # here, or wherever the rest of the queue is given to
+        elif cause in (Cause.AGAIN, Cause.NEIGHBOUR) and self.taking:
             self._try_again(attempt)
         else:
             self.handed_back.add(attempt.trial.number)
@@ -487,8 +475,7 @@ class Runner:
         return said
 
     def close(self) -> None:
-        for group in self._leftovers:
-            kill_group(group, signal.SIGKILL)
+        self.stopping.kill_leftovers()
         if self.workplace is not None:
             for text in self.workplace.close():
                 self._note(text)

@@ -373,7 +373,7 @@ class Survey:
     def _end(self, *attempts: Attempt) -> Turn:
         for attempt in attempts:
             if attempt.attempt in self._runner.attempts and attempt not in self._runner.ended:
-                self._runner.stop(attempt, Cause.STOPPED)
+                self._runner.stopping.stop(attempt, Cause.STOPPED)
         while any(attempt.attempt in self._runner.attempts for attempt in attempts):
             yield
 

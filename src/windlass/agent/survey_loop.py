@@ -40,6 +40,7 @@ class SurveyLoop(Loop):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._reach.others_claim = False
         self._nobody_fits = True  # free slots are no reason to hurry: the script fills them
         self._script: Iterator[None] = iter(())
         self._next_turn = 0.0
@@ -71,11 +72,14 @@ class SurveyLoop(Loop):
     def _start(self, trial: Trial) -> Attempt:
         self._runner.forget_progress(trial)  # every round has the same trials: they must not go on where they were
         attempt = self._runner.announce(trial)
-        self._launch([attempt])
+        self._announced.append(attempt)
+        self._launch()
         return attempt
 
     def _fill(self) -> None:
         now = time.monotonic()
+        if self._announced:
+            self._launch()
         if self._over or now < self._next_turn:
             return
         self._next_turn = now + _TURN_S

@@ -88,7 +88,7 @@ class Tally:
         self._counts[cause.value] = self._counts.get(cause.value, 0) + 1
         if self.first is not None:
             self.first.ended(attempt, cause)
-        if cause is Cause.DONE:
+        if cause is Cause.DONE and not attempt.late_s:
             self._last_s.append(attempt.ended - attempt.started)
             self.longest_s = max(self.longest_s or 0.0, self._last_s[-1])
             self.usual_s = sorted(self._last_s)[(len(self._last_s) - 1) // 2]

@@ -8,6 +8,7 @@ from typing import Callable, Dict, List, Union
 from windlass.agent.child import Attempt
 from windlass.agent.runner import Runner
 from windlass.agent.warm import Ended, Gone, Learned, Ready, Refused, Started, WarmServer
+from windlass.states import Cause
 
 
 class WarmLoss:
@@ -69,7 +70,9 @@ class WarmWatch:
         del self._servers[descriptor]
         warming = self._runner.warming
         assert warming is not None
-        warming.forget(server, event.reason)
         waiting = self._runner.warm_lost()
+        # One that the guard has ended with its trials was no worse than any other: the next trial starts another.
+        is_fenced = any(attempt.cause is Cause.FOLDER for attempt in self._runner.ended)
+        warming.forget(server, event.reason, for_good=not is_fenced)
         server.close()
         return WarmLoss(event, waiting, isinstance(event, Refused) and warming.explicit)

@@ -87,10 +87,11 @@ class Warming:
             command = command._replace(cwd=workdir)
         self._servers[command.interpreter, tuple(command.flags), command.target].spawn(token, command, env, out, err)
 
-    def forget(self, server: WarmServer, reason: str) -> None:
-        """This server does not serve any more: its commands start cold from now on."""
-        self._note(f"warm start ended: {reason}")
-        self._gone.update(key for key, other in self._servers.items() if other is server)
+    def forget(self, server: WarmServer, reason: str, for_good: bool = True) -> None:
+        """This server does not serve any more: its commands start cold from now on, or from another server."""
+        if for_good:
+            self._note(f"warm start ended: {reason}")
+            self._gone.update(key for key, other in self._servers.items() if other is server)
         self._servers = {key: other for key, other in self._servers.items() if other is not server}
 
     @property

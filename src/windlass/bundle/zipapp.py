@@ -18,6 +18,7 @@ AGENT_MODULES = (
     "ids.py",
     "knee.py",
     "openness.py",
+    "passing.py",
     "paths.py",
     "planfile.py",
     "sealed.py",
