@@ -25,6 +25,7 @@ from windlass.agent.gauge import Gauges
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.job_end import JobEnd
+from windlass.agent.looks import Looks
 from windlass.agent.loop import Loop
 from windlass.agent.mailbox import Mailbox
 from windlass.agent.others import Others
@@ -37,6 +38,7 @@ from windlass.agent.store import NotReady
 from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
 from windlass.agent.tally import JobLog, Tally
+from windlass.agent.waiting import Waiting
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
 from windlass.claims.alive import identity
@@ -247,6 +249,8 @@ class Agent:
         runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
         kind = Loop if config.measure is None else SurveyLoop
         claimer, queue = Claimer(paths, self._id), TrialQueue(TrialFile(paths))
+        looks = Looks(paths, self._id, limits.lease_s, claimer.may_take)
+        waiting = Waiting(paths, self._id, claimer, looks, limits, self._arguments.linger)
         loop = kind(
             self._id,
             runner,
@@ -257,7 +261,7 @@ class Agent:
             Mailbox(self._fifo_path, runner.deliver, runner.deliver_said, self._note),
             self._scratch.made or folder,  # goes also when the agent is killed
             self._arguments.launcher_fd,
-            self._arguments.linger,
+            waiting,
             limits,
         )
         loop.companions = ready.companions
@@ -270,7 +274,7 @@ class Agent:
             runner.tally.first = first
             queue.retries_first = lambda: first.is_watching  # Whether a trial fails for good is to be known soon.
             if self._job is not None:
-                loop.others = Others(paths, self._id)
+                waiting.others = Others(paths, self._id)
                 loop.job_end = JobEnd(paths.queue, self._job, limits)
                 loop.departure = Departure(paths, self._id, limits.resumable)
             if config.rehearse_s is not None:

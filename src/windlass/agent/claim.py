@@ -10,7 +10,6 @@ from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
 from windlass.claims.first import Stop, find_stop, needs_another_setting
 from windlass.claims.ranges import Ranges
-from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.journal.write import DiskFull
 from windlass.paths import StudyPaths
@@ -89,11 +88,8 @@ class Claimer:
     """Takes blocks from the register for one agent and gives back what it did not finish."""
 
     def __init__(self, paths: StudyPaths, agent: str) -> None:
-        self._paths = paths
         self._agent = agent
         self._register = RegisterFile(paths.claims, agent)
-        # Its own eyes: what a claim has seen of the register is not yet heard of by the trials under way.
-        self._control = RegisterFile(paths.claims, agent)
         self._previous = 0
 
     def take(self, free: int, rate_per_s: float, busy: Set[int]) -> Ranges:
@@ -103,7 +99,7 @@ class Claimer:
         def change(register: Register) -> Optional[Register]:
             taken.clear()
             holding = rs.from_numbers(busy)
-            if self._may_take(register):
+            if self.may_take(register):
                 left, agents = rs.count(register.todo), len(set(register.held) | {self._agent})
                 if needs_another_setting(register.learned):
                     # All that failed had one setting. Trials of one stand together: the last ones have another.
@@ -134,29 +130,10 @@ class Claimer:
         """Why no trial of the study is to begin; None where trials may."""
         return find_stop(self._register.read().learned)
 
-    def others_hold(self) -> bool:
-        """Whether other agents still execute trials that may come back."""
-        return any(held for agent, held in self._register.read().held.items() if agent != self._agent)
-
-    def held(self) -> Dict[str, Ranges]:
-        """Agent → trials that it holds."""
-        return self._register.read().held
-
-    def may_take(self) -> bool:
-        """Whether a trial is up for taking; one may have come back since the last look."""
-        register = self._register.read()
-        return self._may_take(register)
-
-    def _may_take(self, register: Register) -> bool:
+    def may_take(self, register: Register) -> bool:
+        """Whether a trial is up for taking in this state of the register."""
         is_open = bool(register.todo) and find_stop(register.learned) is None
         return is_open and not register.is_beyond_throttle(self._agent)
-
-    def recover(self) -> Recovered:
-        return recover(self._paths, self._register, self._agent)
-
-    def news(self) -> Optional[Register]:
-        """The register, if it has changed since the last look."""
-        return self._control.read_if_changed()
 
     def learned(self) -> Dict[str, Any]:
         return self._register.read().learned

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from typing import Any, Dict, Mapping, Optional
+
+from windlass.fileclock import estimate_file_clock, read_file_clock
 
 LEASE_S = 300.0  # an agent on another machine, silent for so long, is taken for dead, unless the plan says otherwise
 
 
 def beat_s(lease_s: float) -> float:
-    """An agent writes to its journal at least this often."""
+    """An agent with trials writes to its journal at least this often."""
     return lease_s / 15
+
+
+def idle_beat_s(lease_s: float) -> float:
+    """An agent without trials writes this often: nobody waits for what it holds, but commands show that it is there."""
+    return lease_s / 3
+
+
+def missed_beat_s(lease_s: float) -> float:
+    """An agent with trials that has not written for so long has missed a beat: the scheduler is asked about its job."""
+    return 1.5 * beat_s(lease_s)
 
 
 def fence_s(lease_s: float) -> float:
@@ -85,15 +96,20 @@ def is_alive(header: Mapping[str, Any]) -> Optional[bool]:
 
 
 def seconds_silent(path: str) -> float:
-    """How long ago a file was last written, by the file system's own clock."""
-    probe = os.path.join(os.path.dirname(path), f".clock-{os.getpid()}")
-    try:
-        with open(probe, "wb"):
-            pass
-        now = os.stat(probe).st_mtime
-        os.unlink(probe)
-    except OSError:
-        now = time.time()
+    """How long ago a file was last written, by the file system's own clock, which is read anew."""
+    return _age_s(path, read_file_clock(_probe_prefix(path)))
+
+
+def about_seconds_silent(path: str) -> float:
+    """The same with a single call on the file system, from what is remembered of its clock."""
+    return _age_s(path, estimate_file_clock(_probe_prefix(path)))
+
+
+def _probe_prefix(path: str) -> str:
+    return os.path.join(os.path.dirname(path), ".")
+
+
+def _age_s(path: str, now: float) -> float:
     try:
         return max(0.0, now - os.stat(path).st_mtime)
     except OSError:

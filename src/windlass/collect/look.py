@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from windlass.claims import ranges as rs
+from windlass.claims.coroner import Coroner, Fate
 from windlass.claims.first import find_stop
-from windlass.claims.recover import Coroner, Fate
 from windlass.claims.register import Register, RegisterFile, RegisterLost
 from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
