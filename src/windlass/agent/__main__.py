@@ -41,7 +41,7 @@ from windlass.agent.tally import JobLog, Tally
 from windlass.agent.waiting import Waiting
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
-from windlass.claims.alive import identity
+from windlass.claims.alive import file_clock_ahead_s, identity
 from windlass.claims.first import FAILED_ALIKE
 from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
@@ -199,6 +199,7 @@ class Agent:
     def _header(self) -> Dict[str, Any]:
         header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
         header.update(slots=self._slots, cpus=len(os.sched_getaffinity(0)), gpus=len(self._config.gpus))
+        header["clock_s"] = round(file_clock_ahead_s(self._paths.journal), 3)
         header["code"] = describe_code(self._config)
         if self._config.settings_key is not None:
             header["settings_key"] = self._config.settings_key

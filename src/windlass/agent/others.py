@@ -9,6 +9,7 @@ from typing import Dict, Mapping, Optional
 
 from windlass.agent.interrupt import Limits, wall_of
 from windlass.claims import ranges as rs
+from windlass.claims.alive import clock_shift_s
 from windlass.claims.ranges import Ranges
 from windlass.journal.read import JournalReader
 from windlass.paths import StudyPaths
@@ -24,6 +25,7 @@ class _Holder:
     def __init__(self, path: str) -> None:
         self._reader = JournalReader(path)
         self._size = -1
+        self._shift_s = 0.0  # between the clock of its machine and ours
         self.notice = math.inf
         self.ends = math.inf
         self.began: Dict[int, float] = {}
@@ -42,10 +44,11 @@ class _Holder:
             for event in events:
                 kind = event.get("e")
                 if kind == "agent":
-                    self.notice = float(event.get("notice") or math.inf)
-                    self.ends = float(event.get("ends") or math.inf)
+                    self._shift_s = clock_shift_s(event, os.path.dirname(self._reader.path))
+                    self.notice = float(event.get("notice") or math.inf) + self._shift_s
+                    self.ends = float(event.get("ends") or math.inf) + self._shift_s
                 elif kind == "start":
-                    self.began[event["i"]] = event["t"]
+                    self.began[event["i"]] = event["t"] + self._shift_s
             if not events or self._reader.offset >= size:
                 return True
 

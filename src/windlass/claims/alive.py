@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from typing import Any, Dict, Mapping, Optional
 
 from windlass.fileclock import estimate_file_clock, read_file_clock
 
 LEASE_S = 300.0  # an agent on another machine, silent for so long, is taken for dead, unless the plan says otherwise
+_SAME_CLOCK_S = 1.0  # clocks that differ by less are taken for the same
+_WORST_CLOCK_S = 1e10  # no clock is that wrong; more is damage
 
 
 def beat_s(lease_s: float) -> float:
@@ -93,6 +96,37 @@ def is_alive(header: Mapping[str, Any]) -> Optional[bool]:
     if same_machine and header.get("boot", "")[:36] != here["boot"][:36]:
         return False  # this machine has been started anew since
     return None
+
+
+def clock_ahead_s(header: Mapping[str, Any]) -> Optional[float]:
+    """By how much the file system's clock was ahead of the writer's when a journal began; None: not recorded."""
+    ahead_s = header.get("clock_s")
+    if not isinstance(ahead_s, (int, float)) or isinstance(ahead_s, bool) or not abs(ahead_s) < _WORST_CLOCK_S:
+        return None
+    return float(ahead_s)
+
+
+def began_by_file_clock(header: Mapping[str, Any]) -> Optional[float]:
+    """When a journal began, by the file system's clock, where its writer recorded how that differs from its own."""
+    began = header.get("t")
+    return None if began is None else float(began) + (clock_ahead_s(header) or 0.0)
+
+
+def clock_shift_s(header: Mapping[str, Any], folder: str) -> float:
+    """What to add to the times in a journal to have them by the clock of this machine. `folder` is that of journals.
+
+    0 for a writer on this machine, for one of an earlier version, and where the clocks agree to a second.
+    """
+    ahead_s, here = clock_ahead_s(header), this_machine()
+    if ahead_s is None or (header.get("machine") == here["machine"] and header.get("host") == here["host"]):
+        return 0.0
+    shift_s = ahead_s - file_clock_ahead_s(folder)
+    return shift_s if abs(shift_s) >= _SAME_CLOCK_S else 0.0
+
+
+def file_clock_ahead_s(folder: str) -> float:
+    """By how much the clock of a folder's file system is ahead of this machine's."""
+    return estimate_file_clock(os.path.join(folder, ".")) - time.time()
 
 
 def seconds_silent(path: str) -> float:

@@ -7,7 +7,14 @@ import json
 import os
 from typing import Any, Mapping, Optional
 
-from windlass.claims.alive import LEASE_S, about_seconds_silent, is_alive, missed_beat_s, seconds_silent
+from windlass.claims.alive import (
+    LEASE_S,
+    about_seconds_silent,
+    began_by_file_clock,
+    is_alive,
+    missed_beat_s,
+    seconds_silent,
+)
 from windlass.journal.read import read_header
 from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
@@ -63,16 +70,20 @@ class Coroner:
         over = self.silent_s > self._lease_s
         if not header.get("job"):
             return Fate.DEAD
-        gone = job_gone(header["job"], self._queue(), header.get("t"))
+        gone = job_gone(header["job"], self._queue(), began_by_file_clock(header))
         if gone is Gone.NO:
             return Fate.ALIVE  # perhaps suspended; the scheduler would know if it were dead
         if gone is Gone.YES or over:
             return Fate.DEAD
         return Fate.SUSPECT if gone is Gone.PERHAPS else Fate.ALIVE
 
+    def is_job_over(self, header: Mapping[str, Any]) -> bool:
+        """Whether the scheduler says that an agent's job has ended, however lately the agent wrote."""
+        return job_gone(header["job"], self._queue(), began_by_file_clock(header)) is Gone.YES
+
     def ran_out_of_memory(self, header: Mapping[str, Any]) -> bool:
         """Whether memory ended the job of an agent that is dead, as far as the scheduler still knows."""
-        return bool(header.get("job")) and ran_out_of_memory(header["job"], self._queue(), header.get("t"))
+        return bool(header.get("job")) and ran_out_of_memory(header["job"], self._queue(), began_by_file_clock(header))
 
     def _queue(self) -> Optional[Queue]:
         return read_queue(self._paths.queue, ask)
