@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from windlass.claims.alive import beat_s
-from windlass.claims.recover import Coroner, Fate
+from windlass.claims.coroner import Coroner, Fate
 from windlass.events import JOURNAL_VERSION
 from windlass.journal.write import JournalWriter
 from windlass.paths import StudyPaths

@@ -27,6 +27,7 @@ from windlass.agent.guard import FenceRule
 from windlass.agent.interrupt import Limits
 from windlass.agent.job import LocalScratch, job_gpus, read_job
 from windlass.agent.job_end import JobEnd
+from windlass.agent.looks import Looks
 from windlass.agent.loop import Loop
 from windlass.agent.mailbox import Mailbox
 from windlass.agent.others import Others
@@ -40,9 +41,10 @@ from windlass.agent.store import NotReady
 from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
 from windlass.agent.tally import JobLog, Tally
+from windlass.agent.waiting import Waiting
 from windlass.agent.warming import Warming
 from windlass.agent.workplace import Workplace
-from windlass.claims.alive import identity
+from windlass.claims.alive import file_clock_ahead_s, identity
 from windlass.claims.first import FAILED_ALIKE
 from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
@@ -212,6 +214,7 @@ class Agent:
     def _header(self) -> Dict[str, Any]:
         header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
         header.update(slots=self._slots, cpus=len(os.sched_getaffinity(0)), gpus=len(self._config.gpus))
+        header["clock_s"] = round(file_clock_ahead_s(self._paths.journal), 3)
         header["code"] = describe_code(self._config)
         if self._config.settings_key is not None:
             header["settings_key"] = self._config.settings_key
@@ -265,6 +268,8 @@ class Agent:
         kind = Loop if config.measure is None else SurveyLoop
         claimer = Claimer(paths, self._id)
         queue = TrialQueue(patiently(lambda: TrialFile(paths), config.lease_s))
+        looks = Looks(paths, self._id, limits.lease_s, claimer.may_take)
+        waiting = Waiting(paths, self._id, claimer, looks, limits, self._arguments.linger)
         loop = kind(
             self._id,
             runner,
@@ -275,7 +280,7 @@ class Agent:
             Mailbox(self._fifo_path, runner.deliver, runner.deliver_said, self._note),
             self._scratch.made or folder,  # goes also when the agent is killed
             self._arguments.launcher_fd,
-            self._arguments.linger,
+            waiting,
             limits,
             Reach(self._id, self._scratch.made or folder, self._journal, page, rule),
         )
@@ -289,7 +294,7 @@ class Agent:
             runner.tally.first = first
             queue.retries_first = lambda: first.is_watching  # Whether a trial fails for good is to be known soon.
             if self._job is not None:
-                loop.others = Others(paths, self._id)
+                waiting.others = Others(paths, self._id)
                 loop.job_end = JobEnd(paths.queue, self._job, limits)
                 loop.departure = Departure(paths, self._id, limits.resumable)
             if config.rehearse_s is not None:

@@ -8,10 +8,9 @@ from typing import Any, Callable, Collection, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
 from windlass.claims import ranges as rs
-from windlass.claims.combine import Desk, remove_requests
+from windlass.claims.combine import Desk
 from windlass.claims.first import Stop, find_stop
 from windlass.claims.ranges import Ranges
-from windlass.claims.recover import Recovered, recover
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.requests import ask_for_trials, ask_to_give_back, may_take
 from windlass.errors import FolderError
@@ -90,12 +89,9 @@ class Claimer:
     """
 
     def __init__(self, paths: StudyPaths, agent: str) -> None:
-        self._paths = paths
         self._agent = agent
         self._register = RegisterFile(paths.claims, agent)
         self._desk = Desk(self._register)
-        # Its own eyes: what a claim has seen of the register is not yet heard of by the trials under way.
-        self._control = RegisterFile(paths.claims, agent)
         self._previous = 0
         self._known: Ranges = []  # what the register gave this agent when it last asked
         self.lost: Ranges = []  # trials under way at the last claim that the register no longer gives this agent
@@ -153,27 +149,9 @@ class Claimer:
         """Why no trial of the study is to begin; None where trials may."""
         return find_stop(self._register.read().learned)
 
-    def others_hold(self) -> bool:
-        """Whether other agents still execute trials that may come back."""
-        return any(held for agent, held in self._register.read().held.items() if agent != self._agent)
-
-    def held(self) -> Dict[str, Ranges]:
-        """Agent → trials that it holds."""
-        return self._register.read().held
-
-    def may_take(self) -> bool:
-        """Whether a trial is up for taking; one may have come back since the last look."""
-        return may_take(self._register.read(), self._agent)
-
-    def recover(self) -> Recovered:
-        recovered = recover(self._paths, self._register, self._agent)
-        if recovered.dead:
-            remove_requests(self._register, recovered.dead)
-        return recovered
-
-    def news(self) -> Optional[Register]:
-        """The register, if it has changed since the last look."""
-        return self._control.read_if_changed()
+    def may_take(self, register: Register) -> bool:
+        """Whether a trial is up for taking in this state of the register."""
+        return may_take(register, self._agent)
 
     def learned(self) -> Dict[str, Any]:
         return self._register.read().learned

@@ -20,16 +20,16 @@ from windlass.agent.holding import Holding
 from windlass.agent.interrupt import Limits
 from windlass.agent.job_end import JobEnd
 from windlass.agent.mailbox import Mailbox
-from windlass.agent.others import Others
 from windlass.agent.outdated import EXIT_OUTDATED, NOTE, PlanWatch
 from windlass.agent.patient_loop import PatientLoop
 from windlass.agent.reach import Reach, patiently
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
 from windlass.agent.take_down import TakeDown
+from windlass.agent.waiting import Waiting
 from windlass.agent.warm_watch import WarmLoss, WarmWatch
 from windlass.claims import ranges as rs
-from windlass.claims.alive import beat_s
+from windlass.claims.alive import beat_s, idle_beat_s
 from windlass.claims.first import FAILED_ALIKE, find_stop
 from windlass.claims.ranges import Ranges
 from windlass.claims.register import Overtaken
@@ -37,10 +37,8 @@ from windlass.journal.write import DiskFull, JournalWriter
 from windlass.states import Cause
 
 _FIRST_BEAT_S = 5.0  # so that something is told of the first trials soon
-_CONTROL_S = 1.0  # how often the register is looked at for cancellations
 _TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
 _FENCED_LOOK_S = 0.25  # how often, where nothing may begin, whether the folder is back
-_IDLE_S = 0.5  # how often, with nothing to do, for trials that came back
 
 
 class Loop(PatientLoop):
@@ -57,7 +55,7 @@ class Loop(PatientLoop):
         mailbox: Mailbox,
         runtime_folder: str,
         launcher: Optional[int],
-        linger: bool,
+        waiting: Waiting,
         limits: Limits,
         reach: Reach,
     ) -> None:
@@ -69,19 +67,18 @@ class Loop(PatientLoop):
         self._mailbox = mailbox
         self._runtime_folder = runtime_folder
         self._launcher = launcher
-        self._linger = linger
+        self._waiting = waiting
+        self._looks = waiting.looks
         self._holding = Holding(claimer, queue, runner, reach, self._note)
         self.rehearsal: Optional[Rehearsal] = None
         self.plan_watch: Optional[PlanWatch] = None
-        self.others: Optional[Others] = None  # where they, and this agent, are jobs that will end
         self.departure: Optional[Departure] = None
         self.job_end: Optional[JobEnd] = None
         self.companions: Optional[Companions] = None
         self._warm = WarmWatch(poller, runner, self._note, self._go_on_cold)
         self._began = time.monotonic()
         self._next_beat = self._began + min(_FIRST_BEAT_S, beat_s(limits.lease_s))
-        self._next_control = self._began + _CONTROL_S
-        self._next_idle_look = 0.0
+        self._controlled_at, self._heard = 0.0, 0  # the look at the register that was heeded last
         self._last_claim = (self._began, 0)  # when, and how many had finished by then
         self._unfinished: List[int] = []
         self._announced: List[Attempt] = []  # their starts are in the journal, or on their way there
@@ -105,6 +102,7 @@ class Loop(PatientLoop):
         self._heed_failures(learned)
         self._runner.sharing.open(self._runner.gauges.nvml, learned, self._claimer.learn_if_possible)
         self._mailbox.watch(self._poller)
+        self._looks.watch(self._poller)
         for descriptor in (self._wake, self._launcher):
             if descriptor is not None:
                 self._poller.register(descriptor, select.EPOLLIN)
@@ -189,7 +187,7 @@ class Loop(PatientLoop):
 
     def _patience_s(self, now: float) -> float:
         """How long the poll may wait for something to happen."""
-        until = min(self._next_beat, self._next_control)
+        until = min(self._next_beat, self._looks.next_at if self._runner.attempts else self._waiting.until(now))
         if self._limits.near_at is not None and self._mode in (Mode.RUN, Mode.DRAIN):
             until = min(until, self._limits.near_at)
         if self._runner.ended:
@@ -200,12 +198,9 @@ class Loop(PatientLoop):
         if not self._reach.may_begin:
             until = min(until, now + _FENCED_LOOK_S)
         elif self._mode is Mode.RUN and self._runner.free and not self._nobody_fits:
-            until = now if self._queue else min(until, max(now, self._next_idle_look))
-        patience_s = until - now
+            until = now if self._queue else min(until, max(now, self._looks.claim_at(self._runner.finished)))
         output_s = self._runner.output.due_in_s(time.time())
-        if output_s is not None:
-            patience_s = min(patience_s, output_s)
-        return max(0.0, patience_s)
+        return max(0.0, until - now if output_s is None else min(until - now, output_s))
 
     def _fill(self) -> None:
         """Put a trial into every free slot."""
@@ -227,6 +222,7 @@ class Loop(PatientLoop):
         if not self._flush_journal() or not self._reach.can_begin:
             return
         self._mailbox.restore()
+        self._next_beat = min(self._next_beat, time.monotonic() + beat_s(self._limits.lease_s))
         while self._announced:
             attempt = self._announced.pop(0)
             if runner.no_folder:
@@ -253,8 +249,11 @@ class Loop(PatientLoop):
 
     def _claim(self, free: int) -> bool:
         now = time.monotonic()
-        if now < self._next_idle_look or self._is_outdated():
+        idle, ended = not self._runner.attempts, self._runner.finished
+        if not self._looks.should_claim(now, idle, ended) or self._is_outdated():
             return False
+        self._look_at_job_end(now)
+        self._looks.claim_failed(now)  # until it has not
         # How fast it goes now, not on the whole: the first trials may have waited for something.
         since, finished = self._last_claim
         rate_per_s = (self._runner.finished - finished) / max(now - since, 0.001)
@@ -273,9 +272,8 @@ class Loop(PatientLoop):
             self._cannot_write(error)
             return False
         self._queue.push(taken)
-        self._last_claim = (now, self._runner.finished)
-        if not taken:
-            self._next_idle_look = now + _IDLE_S
+        self._last_claim = (now, ended)
+        self._looks.claimed(now, bool(taken), ended)
         return bool(taken)
 
     def _is_outdated(self) -> bool:
@@ -319,17 +317,7 @@ class Loop(PatientLoop):
         """Nothing under way and nothing to take: wait only where trials of others may still come back."""
         if self._queue.rest():
             return True
-        recovered = self._claimer.recover()
-        if recovered.dead:
-            self._next_idle_look = 0.0
-            return True
-        # A job that is gone without a word: its trials will be ours when its lease is over.
-        if recovered.suspects or (self._linger and self._claimer.others_hold()):
-            return True
-        held, longest_s = self._claimer.held(), self._runner.tally.longest_s
-        if self.others is not None and self.others.are_waited_for(held, self._limits, longest_s):
-            return True
-        return self._claimer.may_take()  # asked last: what its holder has given back meanwhile is there now
+        return self._waiting.may_continue(time.monotonic(), self._runner.tally.longest_s)
 
     def _wait_for_word(self) -> bool:
         """In a job, trials that did not end well: are we about to be told to end as well?"""
@@ -355,6 +343,8 @@ class Loop(PatientLoop):
             self._mailbox.read()
         elif descriptor == self._launcher:
             self._read_launcher()
+        elif self._looks.owns(descriptor):
+            self._looks.heed(time.monotonic())
         elif self._warm.owns(descriptor):
             self._warm.read(descriptor)
 
@@ -439,22 +429,27 @@ class Loop(PatientLoop):
             self._cannot_write(error)
         is_due, began = now >= self._next_beat, clock_s()
         if is_due:
-            self._next_beat = now + beat_s(self._limits.lease_s)
+            lease_s = self._limits.lease_s
+            self._next_beat = now + (beat_s(lease_s) if self._runner.attempts else idle_beat_s(lease_s))
             self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
         if self._flush_journal() and is_due:
             self._reach.pulse.sync_soon(began)
 
     def _read_control(self, now: float) -> None:
-        if now < self._next_control:
+        """Heed what the last look at the register found: cancelled trials, other settings, fewer jobs at a time."""
+        idle, looks = not self._runner.attempts, self._looks
+        looks.look(now, idle)
+        if looks.looked_at == self._controlled_at:
             return
-        self._next_control = now + _CONTROL_S
+        self._controlled_at = looks.looked_at
         self._mailbox.restore()
-        self._is_outdated()
-        if self.job_end is not None and self.job_end.look(now):
-            self._note("the time of the job was cut: trials are begun only if they end before that")
-        register = self._claimer.news()
-        if register is None:
+        if not idle or looks.reads != self._heard:
+            self._is_outdated()  # `windlass run` changes the register after plan.json
+            self._look_at_job_end(now)
+        register = looks.register
+        if register is None or looks.reads == self._heard:
             return
+        self._heard = looks.reads
         self._runner.sharing.hear(register.learned)
         self._heed_failures(register.learned)
         if self._mode is Mode.RUN and self._limits.job and register.is_beyond_throttle(self._agent):
@@ -465,6 +460,10 @@ class Loop(PatientLoop):
             for attempt in list(self._runner.attempts.values()):
                 if rs.contains(cancelled, attempt.trial.number):
                     self._runner.stopping.stop(attempt, Cause.CANCELLED)
+
+    def _look_at_job_end(self, now: float) -> None:
+        if self.job_end is not None and self.job_end.look(now):
+            self._note("the time of the job was cut: trials are begun only if they end before that")
 
     def _flush_journal(self) -> bool:
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from typing import Dict, Mapping, Optional
 
 from windlass.agent.interrupt import Limits, wall_of
 from windlass.claims import ranges as rs
+from windlass.claims.alive import clock_shift_s
 from windlass.claims.ranges import Ranges
 from windlass.journal.read import JournalReader
 from windlass.paths import StudyPaths
@@ -22,22 +24,33 @@ class _Holder:
 
     def __init__(self, path: str) -> None:
         self._reader = JournalReader(path)
+        self._size = -1
+        self._shift_s = 0.0  # between the clock of its machine and ours
         self.notice = math.inf
         self.ends = math.inf
         self.began: Dict[int, float] = {}
 
-    def update(self) -> None:
+    def update(self) -> bool:
+        """Read what is new; a single call on the file system where nothing is. Returns whether something was."""
+        try:
+            size = os.stat(self._reader.path).st_size
+        except OSError:
+            return False
+        if size == self._size:
+            return False
+        self._size = size
         while True:
             events = self._reader.read()
-            if not events:
-                return
             for event in events:
                 kind = event.get("e")
                 if kind == "agent":
-                    self.notice = float(event.get("notice") or math.inf)
-                    self.ends = float(event.get("ends") or math.inf)
+                    self._shift_s = clock_shift_s(event, os.path.dirname(self._reader.path))
+                    self.notice = float(event.get("notice") or math.inf) + self._shift_s
+                    self.ends = float(event.get("ends") or math.inf) + self._shift_s
                 elif kind == "start":
-                    self.began[event["i"]] = event["t"]
+                    self.began[event["i"]] = event["t"] + self._shift_s
+            if not events or self._reader.offset >= size:
+                return True
 
 
 class Others:
@@ -52,6 +65,7 @@ class Others:
         self._paths = paths
         self._own = own
         self._holders: Dict[str, _Holder] = {}
+        self._reason = ""  # the agent whose trials were worth waiting for at the last look
 
     def are_waited_for(self, held: Mapping[str, Ranges], limits: Limits, longest_s: Optional[float]) -> bool:
         """Whether an agent with these limits, whose longest trial took `longest_s`, stays for what others hold."""
@@ -68,17 +82,26 @@ class Others:
         """
         if now > latest:
             return False
-        for agent, ranges in held.items():
-            if agent == self._own or not ranges:
+
+        def is_worth_waiting(holder: _Holder, ranges: Ranges) -> bool:
+            foresees = None if resumable else holder
+            return any(
+                _is_worth_waiting(holder.began.get(number, now), now, latest, trial_s, foresees)
+                for number in rs.numbers(ranges)
+            )
+
+        # First the one that was worth it before: while it is, nothing is read.
+        for agent in sorted(held, key=lambda agent: agent != self._reason):
+            if agent == self._own or not held[agent]:
                 continue
             holder = self._holders.get(agent)
             if holder is None:
                 holder = self._holders[agent] = _Holder(self._paths.journal_of(agent))
-            holder.update()
-            for number in rs.numbers(ranges):
-                began = holder.began.get(number, now)
-                if _is_worth_waiting(began, now, latest, trial_s, None if resumable else holder):
-                    return True
+            if any(number not in holder.began for number in rs.numbers(held[agent])):
+                holder.update()  # one that begins later will be overdue later
+            if is_worth_waiting(holder, held[agent]) or (holder.update() and is_worth_waiting(holder, held[agent])):
+                self._reason = agent
+                return True
         return False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from windlass.claims.recover import Coroner, Fate
+from windlass.claims.coroner import Coroner, Fate
 from windlass.claims.register import Register, RegisterFile, RegisterLost
 from windlass.counted import counted
 from windlass.damage import report_damage

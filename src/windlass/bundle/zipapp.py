@@ -15,6 +15,7 @@ AGENT_MODULES = (
     "damage.py",
     "errors.py",
     "events.py",
+    "fileclock.py",
     "ids.py",
     "knee.py",
     "openness.py",

@@ -7,12 +7,26 @@ import os
 import time
 from typing import Any, Dict, Mapping, Optional
 
+from windlass.fileclock import estimate_file_clock, read_file_clock
+
 LEASE_S = 300.0  # an agent on another machine, silent for so long, is taken for dead, unless the plan says otherwise
+_SAME_CLOCK_S = 1.0  # clocks that differ by less are taken for the same
+_WORST_CLOCK_S = 1e10  # no clock is that wrong; more is damage
 
 
 def beat_s(lease_s: float) -> float:
-    """An agent writes to its journal at least this often."""
+    """An agent with trials writes to its journal at least this often."""
     return lease_s / 15
+
+
+def idle_beat_s(lease_s: float) -> float:
+    """An agent without trials writes this often: nobody waits for what it holds, but commands show that it is there."""
+    return lease_s / 3
+
+
+def missed_beat_s(lease_s: float) -> float:
+    """An agent with trials that has not written for so long has missed a beat: the scheduler is asked about its job."""
+    return 1.5 * beat_s(lease_s)
 
 
 def fence_s(lease_s: float) -> float:
@@ -84,16 +98,52 @@ def is_alive(header: Mapping[str, Any]) -> Optional[bool]:
     return None
 
 
+def clock_ahead_s(header: Mapping[str, Any]) -> Optional[float]:
+    """By how much the file system's clock was ahead of the writer's when a journal began; None: not recorded."""
+    ahead_s = header.get("clock_s")
+    if not isinstance(ahead_s, (int, float)) or isinstance(ahead_s, bool) or not abs(ahead_s) < _WORST_CLOCK_S:
+        return None
+    return float(ahead_s)
+
+
+def began_by_file_clock(header: Mapping[str, Any]) -> Optional[float]:
+    """When a journal began, by the file system's clock, where its writer recorded how that differs from its own."""
+    began = header.get("t")
+    return None if began is None else float(began) + (clock_ahead_s(header) or 0.0)
+
+
+def clock_shift_s(header: Mapping[str, Any], folder: str) -> float:
+    """What to add to the times in a journal to have them by the clock of this machine. `folder` is that of journals.
+
+    0 for a writer on this machine, for one of an earlier version, and where the clocks agree to a second.
+    """
+    ahead_s, here = clock_ahead_s(header), this_machine()
+    if ahead_s is None or (header.get("machine") == here["machine"] and header.get("host") == here["host"]):
+        return 0.0
+    shift_s = ahead_s - file_clock_ahead_s(folder)
+    return shift_s if abs(shift_s) >= _SAME_CLOCK_S else 0.0
+
+
+def file_clock_ahead_s(folder: str) -> float:
+    """By how much the clock of a folder's file system is ahead of this machine's."""
+    return estimate_file_clock(os.path.join(folder, ".")) - time.time()
+
+
 def seconds_silent(path: str) -> float:
-    """How long ago a file was last written, by the file system's own clock."""
-    probe = os.path.join(os.path.dirname(path), f".clock-{os.getpid()}")
-    try:
-        with open(probe, "wb"):
-            pass
-        now = os.stat(probe).st_mtime
-        os.unlink(probe)
-    except OSError:
-        now = time.time()
+    """How long ago a file was last written, by the file system's own clock, which is read anew."""
+    return _age_s(path, read_file_clock(_probe_prefix(path)))
+
+
+def about_seconds_silent(path: str) -> float:
+    """The same with a single call on the file system, from what is remembered of its clock."""
+    return _age_s(path, estimate_file_clock(_probe_prefix(path)))
+
+
+def _probe_prefix(path: str) -> str:
+    return os.path.join(os.path.dirname(path), ".")
+
+
+def _age_s(path: str, now: float) -> float:
     try:
         return max(0.0, now - os.stat(path).st_mtime)
     except OSError:

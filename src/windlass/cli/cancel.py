@@ -154,7 +154,8 @@ def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool, stoppi
         said = {"study": paths.folder, "cancelled": cancelled, "jobs": list(ended.jobs), "jobs_ended": ended.count}
         print(json.dumps({**said, "problem": ended.problem or None}))
     else:
-        under_way = "; those under way are being stopped" if cancelled and stopping else ""
+        # Agents look at the register at least this often: BUSY_MOST_S of agent/looks.py.
+        under_way = "; agents notice it within 15 s and stop those under way" if cancelled and stopping else ""
         print(f"{counted(cancelled, 'trial is', 'trials are')} cancelled{under_way}")
         if ended.count:
             print(f"{counted(ended.count, 'job')} ended: {', '.join(ended.jobs)}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.claims.alive import clock_shift_s
 from windlass.collect.missing import TrialIds
 from windlass.journal.read import JournalReader, journal_files, parse_line, read_header, writer_of
 from windlass.paths import StudyPaths
@@ -17,7 +18,7 @@ class AttemptStory:
     agent: str
     host: str
     attempt: int
-    start: float
+    start: float  # by the clock of this machine
     end: dict[str, Any] | None  # the journal's own words; None while it runs, or when its agent was killed
     code: dict[str, Any] | None = None  # what it was executed with; None where that was not recorded
     job: dict[str, Any] | None = None  # the job of Slurm's that it ran in
@@ -67,7 +68,7 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
                     agent=writer_of(path),
                     host=str(header.get("host", "")),
                     attempt=attempt,
-                    start=start["t"],
+                    start=start["t"] + clock_shift_s(header, paths.journal),
                     end=end,
                     code=header.get("code"),
                     job=header.get("job"),

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from windlass.claims import ranges as rs
+from windlass.claims.alive import clock_ahead_s, clock_shift_s, file_clock_ahead_s
+from windlass.claims.coroner import Coroner, Fate, read_lease_s
 from windlass.claims.first import find_stop
-from windlass.claims.recover import Coroner, Fate
 from windlass.claims.register import Register, RegisterFile, RegisterLost
 from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
 from windlass.collect.jobs import look_at_jobs
+from windlass.collect.jobview import JobsView, JobView
 from windlass.collect.reconcile import StudyView, split_lost, study_view
 from windlass.damage import report_damage
-from windlass.journal.fold import AgentRecord
+from windlass.journal.fold import AgentRecord, TrialRecord
 from windlass.measured import parse_measurement
 from windlass.paths import StudyPaths
 
@@ -61,12 +65,74 @@ def header_of(agent: AgentRecord) -> dict[str, Any]:
         "began": agent.began,
         "job": agent.job,
         "t": agent.start,
+        "clock_s": agent.clock_s,
     }
+
+
+def _judge(paths: StudyPaths, agents: list[AgentRecord]) -> tuple[dict[str, bool | None], dict[str, float]]:
+    """Which agents are there to be shown, as `agents_alive`, and for how long those elsewhere have been silent.
+
+    An agent whose job the scheduler says has ended is gone, although it may have written a moment before.
+    """
+    coroner = Coroner(paths)
+    alive: dict[str, bool | None] = {}
+    silent_s: dict[str, float] = {}
+    for agent in agents:
+        alive[agent.id] = False
+        if agent.ended:
+            continue
+        header = header_of(agent)
+        coroner.silent_s = 0.0
+        alive[agent.id] = _LIVES[coroner.fate(agent.id, header)]
+        if coroner.silent_s:
+            silent_s[agent.id] = coroner.silent_s
+        if alive[agent.id] is not False and agent.job and coroner.is_job_over(header):
+            alive[agent.id] = False
+    return alive, silent_s
+
+
+def _shift_agents(agents: Iterable[AgentRecord], shifts: Mapping[str, float]) -> list[AgentRecord]:
+    """The same with their times by another clock."""
+    return [
+        replace(agent, start=agent.start + shifts[agent.id], last_seen=agent.last_seen + shifts[agent.id])
+        for agent in agents
+    ]
+
+
+def _shift_trials(records: Iterable[TrialRecord], shifts: Mapping[str, float]) -> list[TrialRecord]:
+    """The same with their times by another clock."""
+    return [_shift_trial(record, shifts.get(record.agent, 0.0)) for record in records]
+
+
+def _shift_trial(record: TrialRecord, shift_s: float) -> TrialRecord:
+    start = None if record.start is None else record.start + shift_s
+    told = None if record.told is None else record.told + shift_s
+    return replace(record, since=record.since + shift_s, start=start, told=told)
+
+
+def _look_at_jobs(paths: StudyPaths, agents: Sequence[AgentRecord], accounting: bool | None) -> JobsView | None:
+    """The study's jobs, with all times by the clock of this machine. The scheduler's own times are as it told them.
+
+    The queue's answer has the time of the file system's clock, so that is what agents are compared with.
+    """
+    by_file_clock = {agent.id: clock_ahead_s(header_of(agent)) or 0.0 for agent in agents}
+    view = look_at_jobs(paths, _shift_agents(agents, by_file_clock), accounting=accounting)
+    if view is None:
+        return None
+    ahead_s = file_clock_ahead_s(paths.hpc_outputs)
+    jobs = tuple(_shift_job(job, -ahead_s) if job.source == "journal" else job for job in view.jobs)
+    return replace(view, jobs=jobs, asked=None if view.asked is None else view.asked - ahead_s)
+
+
+def _shift_job(job: JobView, shift_s: float) -> JobView:
+    start = None if job.start is None else job.start + shift_s
+    return replace(job, start=start, end=None if job.end is None else job.end + shift_s)
 
 
 def look(paths: StudyPaths, *, accounting: bool | None = None, failures: bool = False) -> StudyView:
     """The study as it is now. Reads only what is new since the last look; `accounting` is for `look_at_jobs`.
 
+    Its times are by the clock of this machine, whatever clocks the machines of its agents have.
     With `failures`, also why trials failed, which reads the settings of those that did.
     """
     register = read_register(paths)
@@ -74,21 +140,26 @@ def look(paths: StudyPaths, *, accounting: bool | None = None, failures: bool = 
     index.refresh()
     try:
         agents = index.agents()
+        alive, silent_s = _judge(paths, agents)
+        running = [record for record in index.running() if rs.contains(register.current, record.number)]
+        shifts = {agent.id: clock_shift_s(header_of(agent), paths.journal) for agent in agents}
         return study_view(
             name=os.path.basename(paths.folder),
             folder=paths.folder,
             total=rs.count(register.current),
             counts=index.counts(register.count, register.current),
             causes=index.causes(register.count, register.current),
-            running=[record for record in index.running() if rs.contains(register.current, record.number)],
-            agents=agents,
-            alive=agents_alive(paths, agents),
+            running=_shift_trials(running, shifts),
+            agents=_shift_agents(agents, shifts),
+            alive=alive,
+            silent_s=silent_s,
+            lease_s=read_lease_s(paths),
             done=index.durations(),
             measured_s=_read_measured_s(paths),
             now=time.time(),
             notes=index.notes(),
             damaged_lines=index.damaged(),
-            jobs=look_at_jobs(paths, agents, accounting=accounting),
+            jobs=_look_at_jobs(paths, agents, accounting),
             stop=find_stop(register.learned),
             failures=read_failures(paths, index, register.current) if failures else (),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windlass.claims.alive import LEASE_S, idle_beat_s, missed_beat_s
 from windlass.claims.first import Stop
 from windlass.collect.jobview import JobsView
 from windlass.collect.timeleft import (
@@ -30,6 +31,8 @@ class AgentView:
     record: AgentRecord
     alive: bool | None
     running: int
+    silent_s: float = 0.0  # for how long an agent on another machine has not written; 0 where its process can be seen
+    is_late: bool = False  # it should have written by now
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class StudyView:
     to_come: Hours = NO_HOURS
     stop: Stop | None = None  # the first trials all failed alike, and no more begin
     failures: tuple[FailureGroup, ...] = ()  # why trials failed, where that was asked for
+    lease_s: float = LEASE_S  # after which an agent that is silent is taken for dead
 
     @property
     def eta_s(self) -> float | None:
@@ -112,6 +116,8 @@ def study_view(
     jobs: JobsView | None = None,
     stop: Stop | None = None,
     failures: tuple[FailureGroup, ...] = (),
+    silent_s: Mapping[str, float] | None = None,
+    lease_s: float = LEASE_S,
 ) -> StudyView:
     """The study as it is; `counts`, `causes` and `running` are what the journals say.
 
@@ -126,7 +132,8 @@ def study_view(
     for record in lost:
         cause = record.cause or Cause.LOST.value
         all_causes[cause] = all_causes.get(cause, 0) + 1
-    views = tuple(_agent_view(agent, alive, still) for agent in agents)
+    silent_s = silent_s or {}
+    views = tuple(_agent_view(agent, alive, still, silent_s.get(agent.id, 0.0), lease_s) for agent in agents)
     slots = sum(agent.record.slots for agent in views if agent.alive)
     waiting = settled[State.WAITING.value] + settled[State.INTERRUPTED.value]  # these are taken again
     left = estimate_time_left(still, waiting, slots, done, now, measured_s)
@@ -147,9 +154,18 @@ def study_view(
         to_come=fold_to_come(left, agents, alive, jobs),
         stop=stop,
         failures=failures,
+        lease_s=lease_s,
     )
 
 
-def _agent_view(agent: AgentRecord, alive: Mapping[str, bool | None], running: Sequence[TrialRecord]) -> AgentView:
+def _agent_view(
+    agent: AgentRecord,
+    alive: Mapping[str, bool | None],
+    running: Sequence[TrialRecord],
+    silent_s: float,
+    lease_s: float,
+) -> AgentView:
     lives = False if agent.ended else alive.get(agent.id)
-    return AgentView(agent, lives, sum(record.agent == agent.id for record in running))
+    under_way = sum(record.agent == agent.id for record in running)
+    patience_s = missed_beat_s(lease_s) if under_way else 1.5 * idle_beat_s(lease_s)
+    return AgentView(agent, lives, under_way, silent_s, silent_s > patience_s)

@@ -89,6 +89,7 @@ class AgentRecord:
     failed: int = 0  # of its trials, so that its job is FAILED
     setup_s: Optional[float] = None  # until its first trial could begin: code, data, environment
     exit_code: Optional[int] = None  # None: it was killed, still runs, or an earlier version ran it
+    clock_s: Any = None  # the file system's clock less its own when it began; None: an earlier version ran it
 
 
 class Note(NamedTuple):
@@ -301,6 +302,7 @@ def _fold_agent(folded: Folded, state: WriterState, writer: str, t: float, event
         code=event.get("code") if isinstance(event.get("code"), dict) else None,
         start=event["t"],
         last_seen=t,
+        clock_s=event.get("clock_s"),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from windlass.bundle.folder import folder_error, prepare_folder
 from windlass.claims.client import client_name
-from windlass.claims.recover import Coroner, Fate
+from windlass.claims.coroner import Coroner, Fate
 from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
 from windlass.collect.follow import Follower

@@ -13,6 +13,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from windlass.fileclock import estimate_file_clock
 from windlass.slurm.rows import QUEUE_ENV, QUEUE_FORMAT, Queue, QueueRow, parse_queue, queue_words
 
 __all__ = [
@@ -205,12 +206,4 @@ def _write(cache: str, kept: _Kept) -> None:
 
 def _clock(cache: str) -> float:
     """The time by the file system's own clock, which all machines share."""
-    probe = f"{cache}.clock-{os.uname().nodename}-{os.getpid()}"
-    try:
-        with open(probe, "wb"):
-            pass
-        now = os.stat(probe).st_mtime
-        os.unlink(probe)
-        return now
-    except OSError:
-        return time.time()
+    return estimate_file_clock(f"{cache}.")

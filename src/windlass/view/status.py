@@ -22,6 +22,7 @@ _SHOWN_RUNNING = 8
 _SHOWN_NOTES = 5
 _SHOWN_FAILURES = 8
 _SHOWN_SETTINGS = 4
+_SHOWN_SILENT = 5
 _COLORS = {State.DONE: GREEN, State.FAILED: RED}
 
 
@@ -48,6 +49,7 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
                 "host": agent.record.host,
                 "slots": agent.record.slots,
                 "alive": agent.alive,
+                "silent_s": _rounded(agent.silent_s, 1),
                 "running": agent.running,
                 "reason": agent.record.reason or None,
                 "job": agent.record.job,
@@ -191,7 +193,7 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None, c
     hours = render_hours(view)
     if hours:
         lines.append(f"  {hours}")
-    lines += _suspects(view)
+    lines += [*_suspects(view), *_silent(view)]
     if view.jobs is not None:
         lines += ["  " + line for line in render_jobs(view.jobs, only)]
     lines += [f"  {_render_running(record, time.time())}" for record in view.running[:_SHOWN_RUNNING]]
@@ -216,6 +218,19 @@ def _suspects(view: StudyView) -> list[str]:
     names = ", ".join(sorted({agent.record.host for agent in suspects}))
     waits = counted(running, "trial waits", "trials wait")
     return [f"  {counted(len(suspects), 'agent')} on {names} silent, jobs over: {waits} until that is certain"]
+
+
+def _silent(view: StudyView) -> list[str]:
+    """Agents that should have written by now and may be gone, though nobody can tell yet."""
+    late = [agent for agent in view.agents if agent.alive and agent.is_late]
+    after = f"after {render_duration(view.lease_s)} of silence its trials are taken up again"
+    is_answered = view.jobs is not None and view.jobs.answered
+    lines = [
+        f"  agent on {agent.record.host} silent for {render_duration(agent.silent_s)}; "
+        + ("its job runs" if agent.record.job and is_answered else after)
+        for agent in late[:_SHOWN_SILENT]
+    ]
+    return [*lines, f"  … and {len(late) - _SHOWN_SILENT} more"] if len(late) > _SHOWN_SILENT else lines
 
 
 def render_end(view: StudyView, color: bool = False) -> str:

@@ -1,0 +1,89 @@
+"""Tells agents that live from those that are gone. Python 3.9, standard library."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+from typing import Any, Mapping, Optional
+
+from windlass.claims.alive import (
+    LEASE_S,
+    about_seconds_silent,
+    began_by_file_clock,
+    is_alive,
+    missed_beat_s,
+    seconds_silent,
+)
+from windlass.journal.read import read_header
+from windlass.paths import StudyPaths
+from windlass.slurm.ask import ask
+from windlass.slurm.gone import Gone, job_gone, ran_out_of_memory
+from windlass.slurm.queue import Queue, read_queue
+
+
+class Fate(enum.Enum):
+    """What is known of an agent that holds trials."""
+
+    ALIVE = "alive"
+    SUSPECT = "suspect"  # its job is not there any more, but it may still be: wait for its lease to end
+    DEAD = "dead"
+
+
+def read_lease_s(paths: StudyPaths) -> float:
+    """How long an agent of this study may be silent; as planned."""
+    try:
+        with open(paths.plan, encoding="utf-8") as file:
+            return float(json.load(file).get("lease_s", LEASE_S))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return LEASE_S
+
+
+class Coroner:
+    """Tells the living from the dead. The scheduler is asked only about agents that have fallen silent."""
+
+    def __init__(self, paths: StudyPaths) -> None:
+        self._paths = paths
+        self._lease_s = read_lease_s(paths)
+        self.silent_s = 0.0  # how long the agent on another machine that was judged last had been silent
+
+    def fate(self, agent: str, header: Optional[Mapping[str, Any]] = None) -> Fate:
+        """What became of an agent. `header` is the first line of its journal, where that has been read already."""
+        journal = self._paths.journal_of(agent)
+        header = header or read_header(journal)
+        if header is None:
+            silent_s = seconds_silent(journal if os.path.exists(journal) else self._paths.claims)
+            return Fate.DEAD if silent_s > self._lease_s else Fate.ALIVE
+        alive = is_alive(header)
+        if alive is not None:
+            return Fate.ALIVE if alive else Fate.DEAD
+        return self._fate_elsewhere(journal, header)
+
+    def _fate_elsewhere(self, journal: str, header: Mapping[str, Any]) -> Fate:
+        """What became of an agent on another machine."""
+        patience_s = missed_beat_s(self._lease_s) if header.get("job") else self._lease_s
+        self.silent_s = about_seconds_silent(journal)
+        if self.silent_s > patience_s:
+            self.silent_s = seconds_silent(journal)  # by a clock that is read now: nobody is dead by an estimate
+        if self.silent_s <= patience_s:
+            return Fate.ALIVE  # it has just spoken, whatever the scheduler thinks of its job
+        over = self.silent_s > self._lease_s
+        if not header.get("job"):
+            return Fate.DEAD
+        gone = job_gone(header["job"], self._queue(), began_by_file_clock(header))
+        if gone is Gone.NO:
+            return Fate.ALIVE  # perhaps suspended; the scheduler would know if it were dead
+        if gone is Gone.YES or over:
+            return Fate.DEAD
+        return Fate.SUSPECT if gone is Gone.PERHAPS else Fate.ALIVE
+
+    def is_job_over(self, header: Mapping[str, Any]) -> bool:
+        """Whether the scheduler says that an agent's job has ended, however lately the agent wrote."""
+        return job_gone(header["job"], self._queue(), began_by_file_clock(header)) is Gone.YES
+
+    def ran_out_of_memory(self, header: Mapping[str, Any]) -> bool:
+        """Whether memory ended the job of an agent that is dead, as far as the scheduler still knows."""
+        return bool(header.get("job")) and ran_out_of_memory(header["job"], self._queue(), began_by_file_clock(header))
+
+    def _queue(self) -> Optional[Queue]:
+        return read_queue(self._paths.queue, ask)
