@@ -239,15 +239,21 @@ class Agent:
         self._journal.close()
         return code
 
-    def _make_loop(self, ready: Ready) -> Loop:
-        config, paths, folder = self._config, self._paths, self._runtime_folder
-        slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
-        _allow_descriptors(64 + 4 * self._slots)
-        env = trial_environment(config, ready.env, paths.folder, self._program, self._id, self._fifo_path)
+    def _make_environment(self, ready: Ready) -> Dict[str, str]:
+        """The variables that all trials of this agent get."""
+        config, folder = self._config, self._runtime_folder
+        env = trial_environment(config, ready.env, self._paths.folder, self._program, self._id, self._fifo_path)
         if self._job is not None and (self._slots > 1 or config.measure is not None):
             env.update(share_job(folder, env))
         if config.measure is not None:
             prepare_frameworks(folder, env)
+        return env
+
+    def _make_loop(self, ready: Ready) -> Loop:
+        config, paths, folder = self._config, self._paths, self._runtime_folder
+        slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
+        _allow_descriptors(64 + 4 * self._slots)
+        env = self._make_environment(ready)
         poller = select.epoll()
         warming = None
         if config.warm_mode != "off":
