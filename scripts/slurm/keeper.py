@@ -118,8 +118,14 @@ def hold(others: bool) -> None:
     sys.exit("the client of the file system ended")
 
 
+def count_children() -> int:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return len(file.read().split())
+
+
 def hold_slurmd(command: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+    clients = count_children()  # of the network file system, where the node has one
 
     def start() -> int:
         return os.posix_spawnp(command[0], command, os.environ, setsigmask=())
@@ -129,7 +135,7 @@ def hold_slurmd(command: list[str]) -> None:
         received = signal.sigwait(AWAITED)
         ended, others = reap()
         if slurmd in ended:
-            if os.WIFEXITED(ended[slurmd]) and not others:
+            if os.WIFEXITED(ended[slurmd]) and (not others or count_children() <= clients):
                 sys.exit("slurmd gave up")
             slurmd = 0
         if received == signal.SIGUSR1 and slurmd == 0:

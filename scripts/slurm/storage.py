@@ -31,7 +31,7 @@ class StorageRefused(ClusterError):
 
 @dataclass(frozen=True)
 class FileSystem:
-    """How one kind of file system is started and mounted; `{folder}` in a text is its folder, `{address}` the server's."""
+    """How one kind of file system is started and mounted; `{folder}` in texts is its folder, `{address}` its server."""
 
     packages: tuple[str, ...]
     programs: tuple[str, ...]
