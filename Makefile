@@ -1,5 +1,5 @@
 # Each target sets itself up from a bare python3; see scripts/setup.sh.
-.PHONY: demo test fuzz lint bench docs slurm slurm-stop clean
+.PHONY: demo test test-file-systems test-scale fuzz lint bench docs slurm slurm-stop clean
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .windlass/demo
@@ -23,6 +23,23 @@ test: .venv/.dev
 	$(BIN)/python -m compileall -q src  # as it is where it was installed: tests start thousands of processes
 	$(BIN)/python -m pytest --collect-only -q > /dev/null || true
 	$(BIN)/python -m pytest -n 6 --dist worksteal --durations 20
+
+# The tests of survival, interruption, staging and outputs on every network file system that is packaged. About ten minutes each.
+FILE_SYSTEMS ?= sshfs sshfs-uncached sshfs-without-links moosefs glusterfs
+FILE_SYSTEM_TESTS := $(patsubst %,tests/real/test_%.py,storage file_systems survival interruption chain staging outputs end_of_study)
+test-file-systems: .venv/.dev
+	PYTHON=$(PYTHON) sh scripts/setup.sh slurm
+	sh scripts/setup.sh file-systems
+	failed=; for kind in $(FILE_SYSTEMS); do \
+	    echo "== $$kind"; \
+	    WINDLASS_TEST_SCRATCH=$$kind $(BIN)/python -m pytest -n 2 --dist worksteal $(FILE_SYSTEM_TESTS) || failed="$$failed $$kind"; \
+	done; [ -z "$$failed" ] || { echo "failed on:$$failed"; exit 1; }
+
+# 200 agents of two studies at once, on a real Slurm and MooseFS. About five minutes.
+test-scale: .venv/.dev
+	PYTHON=$(PYTHON) sh scripts/setup.sh slurm
+	sh scripts/setup.sh file-systems
+	$(BIN)/python -m tests.scale
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes .venv with what a target needs: demo, dev or bench. Installs Debian packages where they are missing.
-# `slurm` installs a real Slurm and makes no .venv; `test` installs what tests use, where that needs no password.
+# `slurm` installs a real Slurm and makes no .venv; `file-systems` adds the network file systems that a cluster's scratch
+# can be; `test` installs what tests use, where that needs no password.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -15,14 +16,18 @@ debian_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" >/dev/null
 }
 
-has_slurm() {
-    for program in munged slurmctld slurmd slurmdbd mariadbd mariadb-install-db sbatch sacctmgr; do
-        PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || return 1
+has_programs() {
+    for program in "$@"; do
+        PATH="$PATH:/usr/sbin:/sbin:/usr/lib/openssh" command -v "$program" >/dev/null || return 1
     done
 }
 
+has_slurm() {
+    has_programs munged slurmctld slurmd slurmdbd mariadbd mariadb-install-db sbatch sacctmgr
+}
+
 # The packages' own services are not started: the cluster has its own. A policy that is there already is left alone.
-slurm_install() {
+install_without_services() {
     policy=/usr/sbin/policy-rc.d
     if command -v apt-get >/dev/null && [ ! -e "$policy" ]; then
         trap 'as_root rm -f "$policy"' EXIT
@@ -30,9 +35,26 @@ slurm_install() {
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod 755 "$policy"
     fi
-    echo "installing Slurm" >&2
-    debian_install slurm-wlm slurm-client slurmd slurmctld slurmdbd munge \
+    echo "installing $1" >&2
+    shift
+    debian_install "$@"
+}
+
+slurm_install() {
+    install_without_services Slurm slurm-wlm slurm-client slurmd slurmctld slurmdbd munge \
         slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core
+}
+
+# The packages of scripts/slurm/storage.py. In subshells: each removes the policy it made when it ends.
+sshfs_install() {
+    has_programs sshfs sftp-server || (install_without_services sshfs sshfs openssh-sftp-server)
+}
+
+file_systems_install() {
+    sshfs_install
+    has_programs mfsmaster mfschunkserver mfsmount ||
+        (install_without_services MooseFS moosefs-master moosefs-chunkserver moosefs-client)
+    has_programs glusterd gluster glusterfs || (install_without_services GlusterFS glusterfs-server glusterfs-client)
 }
 
 case "$1" in
@@ -41,10 +63,15 @@ slurm)
     has_slurm || slurm_install
     exit 0
     ;;
+file-systems)
+    file_systems_install
+    exit 0
+    ;;
 test)
     # Tests say themselves what they skip.
     if [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then
         (has_slurm || slurm_install) || echo "Slurm cannot be installed" >&2
+        [ ! -e /dev/fuse ] || sshfs_install || echo "sshfs cannot be installed" >&2
         (command -v zsh >/dev/null || debian_install zsh) || echo "zsh cannot be installed" >&2
         (command -v cc >/dev/null || debian_install gcc libc6-dev) || echo "a C compiler cannot be installed" >&2
     fi

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.preloaded import get_server
+from windlass.ids import slug
 
 
 def write_program(path: Path, main: str) -> str:
@@ -101,6 +102,12 @@ class Project:
             return {}
         assert done.returncode == 0, done.stderr
         return {state: count for state, count in json.loads(done.stdout)["counts"].items() if count}
+
+    @property
+    def studies(self) -> Path:
+        """Where the folders of its studies are, unless a test puts them elsewhere."""
+        scratch = self.env.get("SCRATCH")
+        return Path(scratch) / slug(self.folder.name) if scratch else self.folder / ".windlass"
 
     def study_folder(self) -> Path:
         return Path(self.json("status", "--json")["folder"])

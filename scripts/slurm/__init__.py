@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from .cluster import Cluster, ClusterError, NodesApartRefused, find_missing_programs
+from .cluster import Cluster, ClusterError, NodesApartRefused, StorageRefused, find_missing_programs
+from .storage import FILE_SYSTEMS
 
-__all__ = ["Cluster", "ClusterError", "NodesApartRefused", "find_missing_programs"]
+__all__ = [
+    "FILE_SYSTEMS",
+    "Cluster",
+    "ClusterError",
+    "NodesApartRefused",
+    "StorageRefused",
+    "find_missing_programs",
+]

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 from .cluster import Cluster, ClusterError
+from .config import CPUS
+from .storage import FILE_SYSTEMS
 
 FOLDER = Path(__file__).parent.parent.parent / ".slurm"
 ABOUT = """\
 A real Slurm is up, in {folder}.
 
-  node1  4 x p100            8 CPUs, 8000 MB each; GPUs are only names
+  node1  4 x p100            {cpus} CPUs, {cpus}000 MB each; GPUs are only names
   node2  4 x v100l
   node3  4 x a100
   node4  2 x p100, 2 x a100
@@ -21,7 +23,7 @@ A real Slurm is up, in {folder}.
 {accounts}
 In a shell that shall use it:
 
-  export SLURM_CONF={conf}
+{exports}
   sinfo
 
 `{stop}` ends it."""
@@ -47,6 +49,13 @@ def parse_words() -> argparse.Namespace:
         metavar="FOLDER",
         help="with --nodes-apart: a folder below a temporary one that all nodes see, as that of your project",
     )
+    parser.add_argument(
+        "--scratch",
+        choices=FILE_SYSTEMS,
+        default="",
+        help="with --nodes-apart: a real network file system that every node mounts for itself",
+    )
+    parser.add_argument("--cpus", type=int, default=CPUS, help=f"of each node, pretended (default: {CPUS})")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a line of slurm.conf")
     parser.add_argument(
         "--when-stdin-ends", action="store_true", help="wait until whoever holds standard input is gone"
@@ -68,9 +77,10 @@ def start(cluster: Cluster) -> None:
     if not cluster.exists:
         cluster.start()
     has_accounts = "slurmdbd" in cluster.processes
-    conf = shlex.quote(cluster.env["SLURM_CONF"])
+    exports = "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in cluster.env.items())
+    accounts = ACCOUNTS if has_accounts else ""
     stop = stop_command(cluster.folder)
-    print(ABOUT.format(folder=cluster.folder, conf=conf, accounts=ACCOUNTS if has_accounts else "", stop=stop))
+    print(ABOUT.format(folder=cluster.folder, cpus=cluster.cpus, exports=exports, accounts=accounts, stop=stop))
 
 
 def main() -> int:
@@ -81,6 +91,8 @@ def main() -> int:
         database=not words.no_database,
         nodes_apart=words.nodes_apart,
         shared=words.share,
+        scratch=words.scratch,
+        cpus=words.cpus,
         settings=settings,
     )
     if words.when_stdin_ends:

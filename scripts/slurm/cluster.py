@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .config import NODES, Layout, render_accounts, render_files, render_slurm_conf
+from .config import CPUS, NODES, Layout, render_accounts, render_files, render_slurm_conf
 from .machine import (
     PACKAGES,
     ClusterError,
@@ -43,8 +44,9 @@ from .processes import (
     wait_gone,
     write_processes,
 )
+from .storage import Storage, StorageRefused, is_mounted, signal_clients, unmount
 
-__all__ = ["Cluster", "ClusterError", "NodesApartRefused", "find_missing_programs"]
+__all__ = ["Cluster", "ClusterError", "NodesApartRefused", "StorageRefused", "find_missing_programs"]
 
 KEEPER = Path(__file__).with_name("keeper.py")
 ROOT = Path(__file__).parent.parent.parent
@@ -60,6 +62,9 @@ DATABASE_OPTIONS = [
 ]
 
 
+LOGIN, STORAGE = "login", "storage"
+
+
 class Cluster:
     """One Slurm. Its folder holds all of it and is gone when it is stopped."""
 
@@ -72,14 +77,22 @@ class Cluster:
         database: bool = True,
         nodes_apart: bool = False,
         shared: Sequence[Path] = (),
+        scratch: str = "",
+        cpus: int = CPUS,
         settings: Mapping[str, str] | None = None,
         job_submit_lua: str = "",
     ) -> None:
-        """With `nodes_apart`, nodes have no temporary folder in common: those of `shared` stay visible all the same."""
+        """With `nodes_apart`, nodes have no temporary folder in common: those of `shared` stay visible all the same.
+
+        `scratch` is one of FILE_SYSTEMS: every node has a mount of its own of that file system, at the same path, and
+        so has this machine, which is the cluster's login node.
+        """
         self.folder = folder.absolute()
         self.shared = [path.absolute() for path in shared]
         self.database = database
         self.nodes_apart = nodes_apart
+        self.scratch_kind = scratch
+        self.cpus = cpus
         self.settings = dict(settings or {})
         self.job_submit_lua = job_submit_lua
         self._held: list[socket.socket] = []
@@ -95,7 +108,17 @@ class Cluster:
     @property
     def env(self) -> dict[str, str]:
         """What a process needs in its environment to talk to this cluster."""
-        return {"SLURM_CONF": str(self.home / "etc/slurm.conf")}
+        env = {"SLURM_CONF": str(self.home / "etc/slurm.conf")}
+        return env | {"SCRATCH": str(self.scratch)} if self.has_scratch else env
+
+    @property
+    def scratch(self) -> Path:
+        """Where the network file system is mounted, on this machine and on every node."""
+        return self.home / "scratch"
+
+    @property
+    def has_scratch(self) -> bool:
+        return bool(self.scratch_kind) or self.scratch.exists()
 
     @property
     def processes(self) -> dict[str, Process]:
@@ -127,6 +150,8 @@ class Cluster:
             raise ClusterError(f"not installed: {', '.join(missing)} (Debian: apt-get install {' '.join(PACKAGES)})")
         if self.nodes_apart:
             check_nodes_apart()
+        elif self.scratch_kind:
+            raise ClusterError("only nodes apart can have mounts of their own")
         for path in self.shared:
             if not path.is_dir():
                 raise ClusterError(f"there is no folder {path} that nodes could share")
@@ -148,6 +173,8 @@ class Cluster:
     def _start_once(self, data: Path | None) -> None:
         self._write_files()
         self._start("munged", *self._munged_words())
+        if self.scratch_kind:
+            self._start_storage()
         if data is not None:
             subprocess.run(["cp", "-a", "--sparse=always", f"{data}/.", str(self.home / "mysql")], check=True)
             self._start_mariadb()
@@ -169,6 +196,7 @@ class Cluster:
                 if name in processes:
                     end_tree(processes[name])
             home = self.home
+            unmount(home / "scratch")
             shutil.rmtree(home)
             if self.folder != home:
                 shutil.rmtree(self.folder)
@@ -206,6 +234,20 @@ class Cluster:
             self._start_slurmd(name)
         self._wait_node(name)
 
+    def stall(self, name: str) -> None:
+        """Make every call on the scratch hang, on one node or on this machine ("login"), until `go_on`."""
+        signal_clients(self.processes[name], signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        signal_clients(self.processes[name], signal.SIGCONT)
+
+    def stop_scratch(self) -> None:
+        """End the servers of the scratch: what calls on it do then depends on the file system."""
+        self._storage.take_servers_away(self.processes[STORAGE])
+
+    def start_scratch(self) -> None:
+        self._storage.bring_servers_back(self.processes[STORAGE])
+
     def stop_controller(self, *, kill: bool = False) -> None:
         self._stop("slurmctld", signal.SIGKILL if kill else signal.SIGTERM)
 
@@ -230,6 +272,10 @@ class Cluster:
             raise ClusterError("this cluster was not started by this process")
         return self._layout
 
+    @property
+    def _storage(self) -> Storage:
+        return Storage(self.home / "storage", self.scratch_kind)
+
     def _write_files(self) -> None:
         home = make_home(self.folder)
         write_processes(home / "processes.json", [])
@@ -248,6 +294,7 @@ class Cluster:
             gpu_devices=make_gpu_devices(home / "dev"),
             database=self.database,
             nodes_apart=self.nodes_apart,
+            cpus=self.cpus,
             job_submit_lua=bool(self.job_submit_lua),
             settings=self.settings,
         )
@@ -277,6 +324,29 @@ class Cluster:
         paths = [f"--datadir={home}/mysql", f"--socket={home}/run/mysql", f"--pid-file={home}/run/mysql.pid"]
         self._start("mariadb", "mariadbd", *DATABASE_OPTIONS, *paths, f"--user={self.layout.user}")
 
+    def _start_storage(self) -> None:
+        storage = self._storage
+        storage.write_files()
+        self._start(STORAGE, *storage.holder_words())
+        self._wait(STORAGE, storage.ready_file.exists)
+        storage.start_servers(self.processes[STORAGE])
+        self.scratch.mkdir()
+        self._start(LOGIN, sys.executable, "-IS", str(KEEPER), "mount", self._mount_argument())
+        self._wait(LOGIN, lambda: is_mounted(self.scratch))
+        # Written from a process of its own: where no server takes the data this would hang for good.
+        words = ["sh", "-c", 'echo > "$0/.written" && rm "$0/.written"', str(self.scratch)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=START_TIMEOUT_S)
+        if done.returncode != 0:
+            raise ClusterError(f"{self.scratch_kind}: nothing can be written: {done.stderr.strip()}")
+
+    def _mount_argument(self) -> str:
+        """What keeper.py needs to mount the scratch; empty where there is none."""
+        if not self.scratch_kind:
+            return ""
+        storage = self._storage
+        words = storage.mount_words(self.processes[STORAGE], self.scratch)
+        return json.dumps({"words": words, "hidden": str(storage.folder)})
+
     def _start_slurmd(self, name: str) -> None:
         command = ["slurmd", "-D", "-N", name]
         python = [sys.executable, "-IS", str(KEEPER)]
@@ -284,6 +354,7 @@ class Cluster:
             namespaces = ["unshare", "--uts", "--pid", "--mount", "--fork", "--kill-child"]
             shared = [self.home, self.folder, ROOT, Path(sys.prefix), Path(sys.base_prefix), *self.shared]
             places = [name, str(self.home / "etc/hosts"), str(self.home / "local"), ":".join(map(str, shared))]
+            places.append(self._mount_argument())
             self._start(name, *namespaces, *python, "apart", *places, *command)
         else:
             self._start(name, *python, "plain", *command)

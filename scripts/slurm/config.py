@@ -14,7 +14,7 @@ NODES: dict[str, list[tuple[str, int]]] = {
     "node4": [("p100", 2), ("a100", 2)],
 }
 CPUS = 8
-MEMORY_MB = 8000
+MEMORY_MB_PER_CPU = 1000
 PARTITIONS: dict[str, str] = {
     "debug": "Nodes=node[1-4] Default=YES DefaultTime=00:10:00 MaxTime=00:30:00",
     "short": "Nodes=node[1-4] DefaultTime=00:05:00 MaxTime=03:00:00",
@@ -98,6 +98,7 @@ class Layout:
     gpu_devices: str
     database: bool = True
     nodes_apart: bool = False
+    cpus: int = CPUS  # of each node
     job_submit_lua: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -156,8 +157,9 @@ def render_slurm_conf(layout: Layout) -> str:
         host = node if layout.nodes_apart else layout.host
         gres = ",".join(f"gpu:{kind}:{count}" for kind, count in gpus)
         lines.append(
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={layout.node_ports[node]} CPUs={CPUS}"
-            f" Sockets=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MB} Gres={gres}"
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={layout.node_ports[node]}"
+            f" CPUs={layout.cpus} Sockets=1 CoresPerSocket={layout.cpus} ThreadsPerCore=1"
+            f" RealMemory={layout.cpus * MEMORY_MB_PER_CPU} Gres={gres}"
             f" Feature={','.join(kind for kind, _ in gpus)} State=UNKNOWN"
         )
     lines += [f"PartitionName={name} {options}" for name, options in PARTITIONS.items()]

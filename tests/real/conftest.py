@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.slurm import Cluster, NodesApartRefused, find_missing_programs
+from scripts.slurm import FILE_SYSTEMS, Cluster, NodesApartRefused, StorageRefused, find_missing_programs
 
 from tests.conftest import Project, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
+# `make test-file-systems` runs tests on clusters whose scratch is this file system; see scripts/slurm/storage.py.
+SCRATCH = os.environ.get("WINDLASS_TEST_SCRATCH", "")
+# The one that `make test` uses: the lightest, and its listings are as old as those of NFS may be.
+USUAL_SCRATCH = "sshfs"
+SCRATCH_OPTIONS: dict[str, Any] = {"scratch": SCRATCH, "nodes_apart": True} if SCRATCH else {}
+if SCRATCH and SCRATCH not in FILE_SYSTEMS:
+    pytest.exit(f"WINDLASS_TEST_SCRATCH is {SCRATCH!r}, and is to be one of {', '.join(FILE_SYSTEMS)}", 2)
 
 
 def require_slurm() -> None:
@@ -26,6 +33,21 @@ def require_slurm() -> None:
         if os.environ.get("CI") == "true":
             pytest.fail(message)
         pytest.skip(message)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make test-file-systems` has the time for."""
+    if not SCRATCH:
+        left_out = [item for item in items if item.get_closest_marker("file_systems")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def refuse_storage(kind: str, why: str) -> None:
+    """Skip. In CI the file system of `make test` must be there, where the machine has FUSE at all."""
+    if kind == USUAL_SCRATCH and os.environ.get("CI") == "true" and os.path.exists("/dev/fuse"):
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 def start_guard(cluster: Cluster) -> subprocess.Popen[bytes]:
@@ -48,6 +70,8 @@ def started(cluster: Cluster) -> Iterator[Cluster]:
         cluster.start()
     except NodesApartRefused as error:
         pytest.skip(str(error))
+    except StorageRefused as error:
+        refuse_storage(cluster.scratch_kind, str(error))
     guard = start_guard(cluster)
     try:
         yield cluster
@@ -60,7 +84,8 @@ def started(cluster: Cluster) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with accounting that tests share. They leave it as they found it."""
-    with started(Cluster(tmp_path_factory.mktemp("slurm"))) as cluster:
+    options = {**SCRATCH_OPTIONS, "shared": [tmp_path_factory.getbasetemp()]}
+    with started(Cluster(tmp_path_factory.mktemp("slurm"), **options)) as cluster:
         yield cluster
 
 
@@ -68,7 +93,16 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def slurm_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A shared cluster whose nodes have hostnames, processes and local disks of their own. No accounting."""
     folder, shared = tmp_path_factory.mktemp("apart"), [tmp_path_factory.getbasetemp()]
-    with started(Cluster(folder, database=False, nodes_apart=True, shared=shared)) as cluster:
+    with started(Cluster(folder, database=False, nodes_apart=True, shared=shared, scratch=SCRATCH)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def slurm_scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A shared cluster with a network file system mounted on every node, also in `make test`. No accounting."""
+    folder, shared = tmp_path_factory.mktemp("mounts"), [tmp_path_factory.getbasetemp()]
+    kind = SCRATCH or USUAL_SCRATCH
+    with started(Cluster(folder, database=False, nodes_apart=True, shared=shared, scratch=kind)) as cluster:
         yield cluster
 
 
@@ -78,7 +112,7 @@ def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     with contextlib.ExitStack() as stack:
 
         def make(folder: Path | None = None, **options: Any) -> Cluster:
-            options.setdefault("shared", [tmp_path_factory.getbasetemp()])
+            options = {"shared": [tmp_path_factory.getbasetemp()], **options, **SCRATCH_OPTIONS}
             return stack.enter_context(started(Cluster(folder or tmp_path_factory.mktemp("own"), **options)))
 
         yield make
@@ -97,7 +131,10 @@ def cancel_all(cluster: Cluster) -> None:
 def on_cluster(project: Project, cluster: Cluster) -> Iterator[Project]:
     """The project's commands talk to this cluster; its jobs are gone afterwards."""
     project.env.update(cluster.env)
-    if cluster.nodes_apart:
+    if cluster.has_scratch:
+        # Projects of other tests have the same name.
+        project.env["SCRATCH"] = str(cluster.scratch / project.folder.parent.name)
+    elif cluster.nodes_apart:
         # A cluster of several machines that no profile describes is refused without $SCRATCH.
         project.write("config/windlass/sites/apart.toml", 'clusters = ["windlass"]\n')
     try:

@@ -12,24 +12,25 @@ from scripts.slurm import Cluster
 from tests.conftest import Project, wait_for
 
 # The lock is the kernel's: it holds across the nodes of a test cluster, and until the last process of the trial is gone.
-# Where there is a file `hold`, the first trials end and the others wait for as long as it is there.
+# Where there is a file `hold`, the first trials end and the others wait for as long as it is there; where there is a
+# file `hold-NODE`, all trials on that node wait.
 WITNESS = r"""
 record="$1"
 exec 9>>"$record.lock"
 flock -n 9 || echo overlap >> "$record"
 echo begin >> "$record"
-while [ -e hold ] && [ "${record##*/}" -ge 6 ]; do sleep 0.1; done
+while [ -e hold ] && [ "${record##*/}" -ge 6 ] || [ -e "hold-$(hostname)" ]; do sleep 0.1; done
 sleep "$2"
 echo end >> "$record"
 """
 
 
-def witness_study(project: Project, trials: int, seconds: float, more: str = "") -> Path:
+def witness_study(project: Project, trials: int, seconds: float, more: str = "", lease: str = "15s") -> Path:
     """Trials of so many seconds each; the lease is short, so that tests need not wait for the dead."""
     records = project.folder / "records"
     records.mkdir()
     project.write("witness.sh", WITNESS)
-    project.write("config/windlass/site.toml", 'lease = "15s"\n')
+    project.write("config/windlass/site.toml", f'lease = "{lease}"\n')
     project.write(
         "study.yaml",
         f"command: sh witness.sh records/{{number}} {{seconds}}\n"
@@ -44,7 +45,9 @@ def hold(project: Project) -> Path:
 
 
 def check_witnesses(project: Project, records: Path, trials: int) -> None:
-    """Every trial is done, once at a time."""
+    """Every trial is done, once at a time. Where the scratch caches listings, what agents wrote last is seen later."""
+    if project.env.get("SCRATCH"):
+        wait_for(lambda: project.counts() == {"done": trials}, 60)
     assert project.counts() == {"done": trials}
     rows = project.json("results", "--json")
     assert Counter(row["state"] for row in rows) == {"done": trials}
@@ -52,6 +55,12 @@ def check_witnesses(project: Project, records: Path, trials: int) -> None:
         lines = (records / str(number)).read_text().splitlines()
         assert "overlap" not in lines, f"{number}: {lines}"
         assert lines[-1] == "end", f"{number}: {lines}"
+
+
+def ends(records: Path) -> list[int]:
+    """How often each trial that was begun has come to its end."""
+    paths = sorted(path for path in records.iterdir() if path.suffix != ".lock")
+    return [path.read_text().split().count("end") for path in paths]
 
 
 def begun(records: Path) -> int:

@@ -25,7 +25,7 @@ WORK = "import sys\nx = int(sys.argv[1])\nprint('trial', x)\nif x == 2:\n    rai
 
 def forget_queue(project: Project) -> None:
     """Make the next look ask anew, as it would some seconds later."""
-    for path in project.folder.glob(".windlass/hpc_outputs/squeue.json*"):
+    for path in project.studies.glob("hpc_outputs/squeue.json*"):
         path.unlink(missing_ok=True)
 
 
@@ -160,7 +160,7 @@ def test_the_controller_is_down(project: Project, make_cluster: Callable[..., Cl
         job = submit_slow(project, "--throttle", "1")
         wait_for(lambda: states(project) == ["running", "waiting", "waiting", "waiting"])
         cluster.stop_controller()
-        cache = project.folder / ".windlass" / "hpc_outputs" / "squeue.json"
+        cache = project.studies / "hpc_outputs" / "squeue.json"
         said = json.loads(cache.read_text())
         old = said["asked"] - 70
         cache.write_text(json.dumps({**said, "asked": old, "good": [old, said["text"]]}))

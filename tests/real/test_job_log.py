@@ -34,7 +34,7 @@ def test_the_log_and_the_exit_code_of_a_job_with_one_trial(cluster_project: Proj
     (job,) = project.json("run", "--json")["jobs"]
     wait_until_idle(slurm)
     assert "ExitCode=7:0" in slurm.run("scontrol", "show", "job", str(job))
-    log = (project.folder / f".windlass/hpc_outputs/single_{job}_0.out").read_text()
+    log = (project.studies / f"hpc_outputs/single_{job}_0.out").read_text()
     expected = ["study single in ", f"job {job}_0", "`windlass logs TRIAL --study single`", f"code: commit {commit[:10]}",
                 "stage-in: code", "data", "trial 0 (", "failed (exit code 7): prepare", "train", "stage-out",
                 "attempts: 1 failed; the agent ends: nothing left", "clean-up: "]  # fmt: skip
@@ -83,7 +83,7 @@ def test_a_python_that_nodes_do_not_see(cluster_project: Project, slurm: Cluster
     environment.unlink()
     slurm.run("scontrol", "release", str(job))
     wait_until_idle(slurm)
-    log = project.folder / f".windlass/hpc_outputs/s_{job}_0.out"
+    log = project.studies / f"hpc_outputs/s_{job}_0.out"
     wait_for(lambda: f"job {job}_0 ended with exit code 127" in project.run("status").stdout)  # as accounting has it
     first = project.run("status").stdout.splitlines()[0]
     for text in (

@@ -125,7 +125,7 @@ def kept_by(project: Project) -> list[str]:
 
 def folder_name(project: Project) -> str:
     """The study's name by its folder: the first that was made."""
-    names = [path.parent for path in (project.folder / ".windlass").glob("*/plan.json")]
+    names = [path.parent for path in project.studies.glob("*/plan.json")]
     return min(names, key=lambda path: (path / "trials.jsonl").stat().st_mtime).name
 
 
@@ -135,7 +135,7 @@ def test_the_agent_is_killed(bare: tuple[Project, Cluster, Path]) -> None:
     project.run("run")
     wait_for(lambda: running(project, disk))
     (folder,) = jobs_folders(disk)
-    os.kill(agents_of(project.folder)[0], signal.SIGKILL)
+    os.kill(agents_of(project.studies)[0], signal.SIGKILL)
     wait_until_idle(cluster)
     project.run("clean", "--nodes", "all", "--yes")
     assert not folder.exists()

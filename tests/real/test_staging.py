@@ -55,7 +55,7 @@ def make_study(project: Project, trials: int = 2, seconds: float = 0, more: str 
 def events(project: Project, study: str = "study") -> list[tuple[str, dict[str, Any]]]:
     """All that agents wrote down, with the host they were on."""
     found = []
-    for path in (project.folder / ".windlass" / study / "journal").glob("*.jsonl"):
+    for path in (project.studies / study / "journal").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         if lines and lines[0]["e"] == "agent":
             found += [(lines[0]["host"], event) for event in lines]
@@ -147,7 +147,7 @@ def test_an_agent_ends_while_it_unpacks(cluster_project: Project, slurm: Cluster
     project.run("run")
     wait_for((project.folder / "waiting").exists)
     if end == "kill":
-        os.kill(agents_of(project.folder)[0], signal.SIGKILL)
+        os.kill(agents_of(project.studies)[0], signal.SIGKILL)
     else:
         slurm.run("scancel", *slurm.run("squeue", "--noheader", "--format=%A").split())
     wait_until_idle(slurm)
@@ -231,9 +231,7 @@ def test_an_archive_that_was_damaged_after_submission(cluster_project: Project, 
     reasons = [event["reason"] for _, event in events(project) if event["e"] == "bye"]
     assert len(reasons) == 1 and "is cut short" in reasons[0] and archive.name in reasons[0]
     assert [job["state"] for job in project.json("status", "--json")["jobs"]["jobs"]] == ["failed"]
-    assert "is cut short" in "".join(
-        path.read_text() for path in (project.folder / ".windlass/hpc_outputs").glob("*.out")
-    )
+    assert "is cut short" in "".join(path.read_text() for path in (project.studies / "hpc_outputs").glob("*.out"))
     assert not [name for store in local_stores(slurm) for name in os.listdir(store) if name.startswith("data-")]
     run_to_the_end(project, slurm)
     assert project.counts() == {"done": 2} and archive.stat().st_size == size
@@ -282,9 +280,9 @@ def test_damaged_archives_are_packed_anew(cluster_project: Project, slurm: Clust
     project = cluster_project
     make_study(project, 1)
 
-    def damage(pattern: str) -> str:
+    def damage(folder: Path, pattern: str) -> str:
         project.run("run", "--sbatch", "--hold")
-        (archive,) = project.folder.glob(pattern)
+        (archive,) = folder.glob(pattern)
         flip_a_byte(str(archive), is_time_kept=True)
         release(slurm)
         wait_until_idle(slurm)
@@ -293,13 +291,13 @@ def test_damaged_archives_are_packed_anew(cluster_project: Project, slurm: Clust
         assert "`windlass run` packs it anew" in reason
         return project.run("run", "--wait").stderr
 
-    assert "is damaged: it is packed anew" in damage("datasets/.windlass-data/*.tar")
+    assert "is damaged: it is packed anew" in damage(project.folder, "datasets/.windlass-data/*.tar")
     assert project.counts() == {"done": 1}
     project.write("new.py", "")  # other code, which no node has yet
     make_study(project, 2)
-    for old in project.folder.glob(".windlass/study/code-*.tar.gz"):
+    for old in project.studies.glob("study/code-*.tar.gz"):
         old.unlink()
-    assert "is damaged: the code is packed anew" in damage(".windlass/study/code-*.tar.gz")
+    assert "is damaged: the code is packed anew" in damage(project.studies, "study/code-*.tar.gz")
     assert project.counts() == {"done": 2} and len(sums(project, 2)) == 1
 
 

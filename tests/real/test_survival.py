@@ -54,7 +54,7 @@ def test_an_agent_is_killed(cluster_project: Project, slurm: Cluster) -> None:
     records, held = witness_study(project, 18, 0.1, TERMS), hold(project)
     project.run("run")
     wait_for(lambda: begun(records) >= 8)
-    os.kill(agents_of(project.folder)[0], signal.SIGKILL)
+    os.kill(agents_of(project.studies)[0], signal.SIGKILL)
     held.unlink()
     run_to_the_end(project, slurm)
     check_witnesses(project, records, 18)
