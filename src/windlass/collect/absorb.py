@@ -11,7 +11,6 @@ from typing import Any
 
 from windlass.collect import rows
 from windlass.collect.cache import TABLES
-from windlass.collect.sidebyside import for_each
 from windlass.journal.fold import (
     NUMBER_LIMIT,
     AgentRecord,
@@ -21,7 +20,7 @@ from windlass.journal.fold import (
     fold_events,
     parse_number,
 )
-from windlass.journal.read import JournalReader, writer_of
+from windlass.journal.read import JournalReader, for_each, writer_of
 
 BATCH_BYTES = 8 << 20  # of journal in one transaction; bounds memory to some ten times as much
 _PIECE = 50_000  # trials of one range event folded at a time

@@ -17,11 +17,10 @@ from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, Cache, open_cache, open_memory, replace_cache
 from windlass.collect.missing import TrialIds, read_ended, report_missing
-from windlass.collect.sidebyside import for_each
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord
-from windlass.journal.read import journal_files, writer_of
+from windlass.journal.read import for_each, journal_files, writer_of
 from windlass.paths import StudyPaths
 from windlass.states import State
 
