@@ -157,11 +157,13 @@ class TrialFile:
     def iterate(self, first: int, stop: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Trials `first` to `stop` - 1 with their numbers. Those whose lines are damaged are left out and reported."""
         missing = 0
-        for number, line in self._checked_lines(first, stop):
-            if line is None:
-                missing += 1
-            else:
-                yield number, json.loads(line)
+        for begin in range(first, stop, _CHUNK):
+            found = list(self._checked_lines(begin, min(begin + _CHUNK, stop)))
+            whole = [(number, line) for number, line in found if line is not None]
+            missing += len(found) - len(whole)
+            # All lines in one call of the parser, which is faster. Each of them is a JSON object, as its writer made.
+            for place, trial in enumerate(json.loads(b"[%s]" % b",".join(line for _, line in whole))):
+                yield whole[place][0], trial
         if missing:
             self._report_missing(missing)
 

@@ -215,8 +215,11 @@ class StudyIndex:
         found = self._select("SELECT damaged, state FROM journal")
         return sum(damaged + absorb.parse_malformed(state) for damaged, state in found)
 
-    def remembered(self, question: str, compute: Callable[[], Any]) -> Any:
-        """The JSON value that `compute` returns, which is called again only after the index changed."""
+    def remembered(self, question: str, compute: Callable[[], Any], may_keep: Callable[[], bool] = lambda: True) -> Any:
+        """The JSON value that `compute` returns, which is called again only after the index changed.
+
+        `may_keep` tells, once there is a value, whether the next look may do without `compute`.
+        """
         generation = next(self._select("SELECT value FROM meta WHERE key = 'generation'"), (0,))[0]
         query = "SELECT value FROM answer WHERE question = ? AND generation = ?"
         found = next(self._select(query, (question, generation)), None)
@@ -224,8 +227,10 @@ class StudyIndex:
             return json.loads(found[0])
         value = compute()
         with contextlib.suppress(sqlite3.Error):  # an answer that cannot be kept is still an answer
-            row = (question, generation, json.dumps(value))
-            self._cache.connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", row)
+            if may_keep():
+                row = (question, generation, json.dumps(value))
+                self._cache.connection.execute("DELETE FROM answer WHERE generation <> ?", (generation,))
+                self._cache.connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", row)
         return value
 
     def _sizes(self) -> dict[str, int]:
