@@ -174,8 +174,10 @@ def _parts(events: list[dict[str, Any]]) -> Iterator[tuple[list[Event], set[int]
     part: list[Event] = []
     numbers: set[int] = set()
     for event in events:
-        touched = _touched(event)
-        if isinstance(touched, int):
+        touched = event.get("i")
+        if type(touched) is not int or not 0 <= touched < NUMBER_LIMIT:
+            touched = _touched(event)
+        if type(touched) is int:
             numbers.add(touched)
         elif touched is not None:
             for piece, piece_numbers in touched:
