@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.test_refuse import CLUSTER, make
 from windlass.launch.idle import Idleness
 from windlass.plan.refuse import find_interactive_problems, make_interactive
 from windlass.site.cluster import Cluster, Partition
+from windlass.site.here import fetch_here
 
 STUDY = "command: python train.py --lr {lr}\nparameters: {lr: [1, 2]}\n"
 
@@ -84,6 +87,19 @@ def test_an_interactive_job_is_checked_as_well(laptop: Project) -> None:
     ):
         done = laptop.run("shell", "--site", "beluga", "-a", "def-prof", *words, "--dry-run", code=2)
         assert text in done.stderr and "checkpoint" not in done.stderr
+
+
+def test_no_program_of_slurm_is_started_for_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders that only this host has, such as a Python below /tmp, raise a question that a live cluster alone answers."""
+    witness = tmp_path / "sinfo"
+    witness.write_text(f"#!/bin/sh\necho asked >> {shlex.quote(str(tmp_path / 'asked'))}\nhostname\n")
+    witness.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    cluster = Cluster("toy", live=True)
+    assert fetch_here(cluster, {}, ["/tmp"]).nodes_are_here
+    (tmp_path / "asked").unlink()
+    assert not fetch_here(dataclasses.replace(cluster, live=False), {}, ["/tmp"]).nodes_are_here
+    assert not (tmp_path / "asked").exists()
 
 
 def test_where_users_get_help(laptop: Project) -> None:

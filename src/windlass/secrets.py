@@ -17,6 +17,7 @@ _VAGUE_NAME = re.compile(_NAME.format("KEY|TOKEN"), re.IGNORECASE)
 _HARMLESS = re.compile(
     r"[$<{%*].*|(?:true|false|none|null|yes|no|on|off|x+|changeme|\.+|~?/.*|\.{1,2}/.*|[\d.]+)", re.IGNORECASE
 )
+_TRIAL_ID = re.compile("t[a-z2-7]{12}")
 _FORMS = (
     ("a Hugging Face token", r"\bhf_[A-Za-z0-9]{20,}"),
     ("a GitHub token", r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,})"),
@@ -72,12 +73,17 @@ def mask_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
     A value is judged by the name of its column, too, and hidden in all columns, such as the command.
     """
-    texts = {name: value for name, value in row.items() if isinstance(value, str)}
+    texts = {name: value for name, value in row.items() if isinstance(value, str) and not _is_id(name, value)}
     hidden = secret_variables(texts)
     masked = {name: _mask_value(name, value) for name, value in texts.items()}
     if hidden:
         masked = {name: mask(value, hidden) for name, value in masked.items()}
     return {**row, **masked}
+
+
+def _is_id(name: str, value: str) -> bool:
+    """Whether this is a trial's own id, which is different in each of perhaps a million rows."""
+    return name == "id" and _TRIAL_ID.fullmatch(value) is not None
 
 
 @functools.lru_cache(maxsize=4096)

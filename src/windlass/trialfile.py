@@ -34,6 +34,7 @@ _ENTRY = struct.Struct("<QQ")
 ENTRY_BYTES = _ENTRY.size
 _HEAD = re.compile(rb'\{"crc":"[0-9a-f]{8}","n":(\d+),"id": ?"t([a-z2-7]{12})",')
 _OLD_HEAD = re.compile(rb'\{"id": ?"t([a-z2-7]{12})",')
+_ID = re.compile("t[a-z2-7]{12}")
 _LOST = b',"lost":true}'  # how the line of a trial ends whose settings and command are lost; all others end in "}}"
 _BASE_32 = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz234567", b"0123456789abcdefghijklmnopqrstuv")
 _BASE_32_TEXT = str.maketrans("abcdefghijklmnopqrstuvwxyz234567", "0123456789abcdefghijklmnopqrstuv")
@@ -48,6 +49,8 @@ def id_number(trial_id: str) -> int:
     Works for the beginning of an id, too: the ids that begin so have the numbers from this one up to
     `id_number_stop`.
     """
+    if _ID.fullmatch(trial_id):
+        return int(trial_id[1:].translate(_BASE_32_TEXT), 32) << 4
     return int.from_bytes(base64.b32decode(trial_id[1:].upper().ljust(13, "A") + "==="), "big")
 
 
@@ -157,11 +160,13 @@ class TrialFile:
     def iterate(self, first: int, stop: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Trials `first` to `stop` - 1 with their numbers. Those whose lines are damaged are left out and reported."""
         missing = 0
-        for number, line in self._checked_lines(first, stop):
-            if line is None:
-                missing += 1
-            else:
-                yield number, json.loads(line)
+        for begin in range(first, stop, _CHUNK):
+            found = list(self._checked_lines(begin, min(begin + _CHUNK, stop)))
+            whole = [(number, line) for number, line in found if line is not None]
+            missing += len(found) - len(whole)
+            # All lines in one call of the parser, which is faster. Each of them is a JSON object, as its writer made.
+            for place, trial in enumerate(json.loads(b"[%s]" % b",".join(line for _, line in whole))):
+                yield whole[place][0], trial
         if missing:
             self._report_missing(missing)
 

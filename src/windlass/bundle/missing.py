@@ -52,9 +52,17 @@ def find_missing(
     if sample is not None:
         wanted = choose_sample(rs.from_numbers(number for number, _ in _number(trials(), known)), sample)
     wanted = rs.subtract(wanted, settled)
-    count = sum(rs.contains(wanted, number) for number, _ in _number(trials(), known))
-    missing = (trial for number, trial in _number(trials(), known) if rs.contains(wanted, number))
-    return Missing(count, _choose_examples(missing, count))
+    return _count_and_choose(trial for number, trial in _number(trials(), known) if rs.contains(wanted, number))
+
+
+def _count_and_choose(missing: Iterator[Trial]) -> Missing:
+    """All of these trials are walked, and once: to make one takes longer than anything that is done with it here."""
+    first = list(islice(missing, _FIRST + 1))
+    count, last = len(first), first[-1:]
+    for trial in missing:
+        count += 1
+        last = [trial]
+    return Missing(count, (*first[:_FIRST], *(first[_FIRST:] if count > MOST_WALKED else last[: count - _FIRST])))
 
 
 def _read_register(paths: StudyPaths) -> Register | None:

@@ -25,7 +25,7 @@ from windlass.collect.look import read_register
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.printed import add_printed
 from windlass.collect.ran import place_columns
-from windlass.collect.results import Row, best_rows, result_rows
+from windlass.collect.results import ResultRows, Row, best_rows, result_rows
 from windlass.collect.standing import find_missing, list_numbers
 from windlass.errors import InputError, Problem, input_error
 from windlass.model import Metric
@@ -35,6 +35,7 @@ from windlass.spec.goals import GOALS, parse_metric
 from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.trust import as_given
+from windlass.view.escapes import BOLD, paint
 from windlass.view.result_table import render_card, render_groups, render_results, sort_best_first, sort_groups
 from windlass.view.results import FORMATS, write_results
 from windlass.view.standing import render_missing, render_unnamed
@@ -141,8 +142,7 @@ def command(
         shown.groups(_groups(paths, index, included, judged, by, stat, facts.seed_name))
     else:
         with_code = shown.kind != "table" or failed
-        rows = result_rows(paths, index, included, metric, facts.seed_name, usage, with_code, failed)
-        shown.trials(rows)
+        shown.all_trials(result_rows(paths, index, included, metric, facts.seed_name, usage, with_code, failed))
         if shown.is_text:
             _say_missing(paths, index, included, metric)
     index.close()
@@ -266,25 +266,41 @@ class _Shown:
         """Whether it is a table on the screen."""
         return self.kind == "table" and self.output is None
 
-    def trials(self, found: Iterable[Row]) -> None:
-        rows: Iterable[Row] = map(mask_row, found)
+    def all_trials(self, found: ResultRows) -> None:
+        """Write the rows of a study. The text of a table is remembered until a journal grows."""
         if self.kind != "table":
-            self._write(rows)
+            self._write(map(mask_row, found))
             return
+        self._say_order("best first")
+        width = self._look()["width"]
+        asked = [self.stat, self.limit, self.wide, width, list(self.facts.patterns)]
+        self._print(self._paint(found.remembered(asked, lambda: self._render(found, width))))
+
+    def trials(self, found: Iterable[Row]) -> None:
+        if self.kind != "table":
+            self._write(map(mask_row, found))
+            return
+        self._say_order("best first")
+        self._print(self._paint(self._render(found, self._look()["width"])))
+
+    def _render(self, found: Iterable[Row], width: int | None) -> str:
+        """A table without colours."""
+        rows: Iterable[Row] = map(mask_row, found)
         ordered = list(rows) if self.metric is None else sort_best_first(rows, self.metric, self.stat)
         declared = [*([self.metric.name] if self.metric else []), *self.facts.patterns]
-        self._say_order("best first")
-        self._print(
-            render_results(
-                ordered,
-                list(dict.fromkeys(declared)),
-                stat=self.stat,
-                seed_name=self.facts.seed_name,
-                limit=self.limit,
-                wide=self.wide,
-                **self._look(),
-            )
+        return render_results(
+            ordered,
+            list(dict.fromkeys(declared)),
+            stat=self.stat,
+            seed_name=self.facts.seed_name,
+            limit=self.limit,
+            wide=self.wide,
+            width=width,
         )
+
+    def _paint(self, table: str) -> str:
+        head, newline, rest = table.partition("\n")
+        return paint(head, BOLD if self._look()["color"] else "") + newline + rest
 
     def groups(self, found: Iterable[Row]) -> None:
         assert self.metric is not None

@@ -6,6 +6,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect import rows
@@ -19,13 +20,14 @@ from windlass.journal.fold import (
     fold_events,
     parse_number,
 )
-from windlass.journal.read import JournalReader, writer_of
+from windlass.journal.read import JournalReader, for_each, writer_of
 
 BATCH_BYTES = 8 << 20  # of journal in one transaction; bounds memory to some ten times as much
 _PIECE = 50_000  # trials of one range event folded at a time
 
 Event = Mapping[str, Any]
 IsOther = Callable[[int, str], bool]
+Sized = Mapping[str, int]  # paths of journals with their sizes in bytes
 _Summary = dict[tuple[str, str], list[float]]
 
 
@@ -33,35 +35,93 @@ class ShrunkError(Exception):
     """A journal became shorter: what was read from it before may no longer be so."""
 
 
-def absorb(connection: sqlite3.Connection, pending: list[str], is_other: IsOther | None = None) -> list[str]:
+@dataclass
+class _Pending:
+    """A journal with more than the index has, and what has to be remembered of it."""
+
+    reader: JournalReader
+    state: WriterState
+    size: int  # when it was last looked at
+    limit: int  # bytes to be read now
+
+    @property
+    def writer(self) -> str:
+        return writer_of(self.reader.path)
+
+    def fetch(self) -> bytes:
+        return self.reader.fetch(self.limit, self.size)
+
+
+def absorb(connection: sqlite3.Connection, pending: Sized, is_other: IsOther | None = None) -> Sized:
     """Read about BATCH_BYTES of the `pending` journals into the index; return those that may have more.
 
-    What they have of trials that are others now (see `Folded.is_other`) is left out.
+    `pending` maps the paths of journals to their sizes. What they have of trials that are others now (see
+    `Folded.is_other`) is left out.
 
     To be called inside a transaction. Offsets are the database's, so two processes never take a line twice.
     """
-    budget = BATCH_BYTES
-    changed = False
-    while pending and budget > 0:
-        path = pending[0]
-        writer = writer_of(path)
-        reader, state = _load_journal(connection, path, writer)
-        begin = reader.offset
-        events = reader.read(budget)
-        if reader.restarted:
-            raise ShrunkError(path)
-        if reader.offset == begin:
-            pending = pending[1:]
-            continue
-        for part, numbers in _parts(events):
-            _fold_part(connection, Folded(writers={writer: state}, is_other=is_other), part, numbers)
-        changed = True
-        budget -= reader.offset - begin
-        row = (writer, reader.offset, reader.damaged, _render_state(state))
-        connection.execute("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", row)
-    if changed:
+    left = dict(pending)
+    batch = _choose(connection, left)
+    gathered = _Gathered(connection, is_other)
+    for journal, block in zip(batch, for_each(_Pending.fetch, batch), strict=True):
+        if journal.reader.restarted:
+            raise ShrunkError(journal.reader.path)
+        events = journal.reader.take(block)
+        # What is behind the last whole line belongs to a line that is being written.
+        if not block or journal.reader.offset >= journal.size:
+            del left[journal.reader.path]
+        gathered.add(journal.writer, journal.state, events)
+    gathered.store()
+    read = [journal for journal in batch if journal.reader.offset]
+    rows_of = [(one.writer, one.reader.offset, one.reader.damaged, _render_state(one.state)) for one in read]
+    connection.executemany("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", rows_of)
+    if rows_of:
         bump_generation(connection)
-    return pending
+    return left
+
+
+def _choose(connection: sqlite3.Connection, pending: dict[str, int]) -> list[_Pending]:
+    """The first of the pending journals, as many as have BATCH_BYTES together.
+
+    Those that another process has read as far as they are to be read here are taken out of `pending`.
+    """
+    batch: list[_Pending] = []
+    budget = BATCH_BYTES
+    known = {row[0]: row[1:] for row in connection.execute("SELECT writer, offset_bytes, damaged, state FROM journal")}
+    for path, size in list(pending.items()):
+        found = known.get(writer_of(path))
+        if found is not None and found[0] >= size:
+            del pending[path]
+            continue
+        if budget <= 0:
+            break
+        batch.append(_Pending(*_load_journal(path, found), size, budget))
+        budget -= size - batch[-1].reader.offset
+    return batch
+
+
+class _Gathered:
+    """Events of several journals on their way into the tables, so that many trials are stored at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, is_other: IsOther | None) -> None:
+        self._connection = connection
+        self._is_other = is_other
+        self._writers: dict[str, WriterState] = {}
+        self._parts: list[tuple[str, list[Event]]] = []
+        self._numbers: set[int] = set()
+
+    def add(self, writer: str, state: WriterState, events: list[dict[str, Any]]) -> None:
+        self._writers[writer] = state
+        for part, numbers in _parts(events):
+            self._parts.append((writer, part))
+            self._numbers |= numbers
+            if len(self._numbers) >= _PIECE:
+                self.store()
+
+    def store(self) -> None:
+        folded = Folded(writers=self._writers, is_other=self._is_other)
+        _fold_parts(self._connection, folded, self._parts, self._numbers)
+        self._parts, self._numbers = [], set()
 
 
 def clear(connection: sqlite3.Connection) -> None:
@@ -91,9 +151,7 @@ def parse_other(state: str) -> set[int]:
     return set(json.loads(state)["other"])
 
 
-def _load_journal(connection: sqlite3.Connection, path: str, writer: str) -> tuple[JournalReader, WriterState]:
-    query = "SELECT offset_bytes, damaged, state FROM journal WHERE writer = ?"
-    found = connection.execute(query, (writer,)).fetchone()
+def _load_journal(path: str, found: tuple[int, int, str] | None) -> tuple[JournalReader, WriterState]:
     if found is None:
         return JournalReader(path), WriterState()
     reader = JournalReader(path, found[0])
@@ -116,8 +174,10 @@ def _parts(events: list[dict[str, Any]]) -> Iterator[tuple[list[Event], set[int]
     part: list[Event] = []
     numbers: set[int] = set()
     for event in events:
-        touched = _touched(event)
-        if isinstance(touched, int):
+        touched = event.get("i")
+        if type(touched) is not int or not 0 <= touched < NUMBER_LIMIT:
+            touched = _touched(event)
+        if type(touched) is int:
             numbers.add(touched)
         elif touched is not None:
             for piece, piece_numbers in touched:
@@ -160,21 +220,26 @@ def _range_pieces(event: Event) -> Iterator[tuple[Event, Any]]:
             yield {**event, "r": [[begin, end]]}, range(begin, end)
 
 
-def _fold_part(connection: sqlite3.Connection, folded: Folded, events: list[Event], numbers: set[int]) -> None:
-    """Take events of the one writer that `folded` has into the tables."""
-    (writer,) = folded.writers
+def _fold_parts(
+    connection: sqlite3.Connection, folded: Folded, parts: list[tuple[str, list[Event]]], numbers: set[int]
+) -> None:
+    """Take events, each part of one of the writers that `folded` has, into the tables."""
     summary: _Summary = {}
     for row in _load_rows(connection, numbers):
         folded.histories[row[0]] = rows.parse_row(row)
         _count(summary, row, -1)
-    fold_events(folded, writer, events)
+    for writer, events in parts:
+        fold_events(folded, writer, events)
     _store(connection, folded.histories, summary)
     if folded.notes:
         connection.executemany("INSERT INTO note VALUES (?, ?, ?, ?, ?)", map(rows.plain_row, folded.notes))
 
 
 def _load_rows(connection: sqlite3.Connection, numbers: set[int]) -> Iterator[rows.Row]:
-    for condition, parameters in rows.chunks(numbers, slack=4):
+    highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
+    if highest is None:
+        return
+    for condition, parameters in rows.chunks(numbers, slack=2):
         for row in connection.execute(f"SELECT {rows.COLUMNS} FROM trial WHERE {condition}", parameters):
             if row[0] in numbers:
                 yield row

@@ -15,12 +15,12 @@ from typing import Any
 from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
-from windlass.collect.cache import MEMORY_BELOW_BYTES, open_cache, open_memory, replace_cache
+from windlass.collect.cache import MEMORY_BELOW_BYTES, Cache, open_cache, open_memory, replace_cache
 from windlass.collect.missing import TrialIds, read_ended, report_missing
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord
-from windlass.journal.read import journal_files, writer_of
+from windlass.journal.read import for_each, journal_files, writer_of
 from windlass.paths import StudyPaths
 from windlass.states import State
 
@@ -37,13 +37,23 @@ class StudyIndex:
 
     def __init__(self, paths: StudyPaths) -> None:
         self._paths = paths
-        self._small = sum(self._sizes().values()) < MEMORY_BELOW_BYTES
-        self._cache = open_memory() if self._small else open_cache(paths)
+        self._small = True
+        self._opened: Cache | None = None  # by the first look, which tells how large the journals are
         self._ids = TrialIds(paths)
         self._printed: dict[str, Mapping[int, MetricSummary]] = {}  # metric → values that kept output has
 
     def close(self) -> None:
-        self._cache.connection.close()
+        if self._opened is not None:
+            self._opened.connection.close()
+
+    @property
+    def _cache(self) -> Cache:
+        return self._opened or self._open(self._sizes())
+
+    def _open(self, sizes: absorb.Sized) -> Cache:
+        self._small = sum(sizes.values()) < MEMORY_BELOW_BYTES
+        self._opened = open_memory() if self._small else open_cache(self._paths)
+        return self._opened
 
     @property
     def cache_path(self) -> str | None:
@@ -86,15 +96,16 @@ class StudyIndex:
         return int(self.remembered(f"recorded {json.dumps(list(included))}", compute))
 
     def _refresh(self, sizes: dict[str, int]) -> None:
-        if self._small and sum(sizes.values()) >= 4 * MEMORY_BELOW_BYTES:
-            self._small = False
+        if self._opened is None:
+            self._open(sizes)
+        elif self._small and sum(sizes.values()) >= 4 * MEMORY_BELOW_BYTES:
             self.close()
-            self._cache = open_cache(self._paths)
+            self._open(sizes)
         try:
             self._read_new(sizes)
         except sqlite3.OperationalError:  # held by another process for long, or no room: do without the file
             self.close()
-            self._cache = open_memory()
+            self._opened = open_memory()
             self._read_new(sizes)
         except sqlite3.DatabaseError:
             self._rebuild()
@@ -204,8 +215,11 @@ class StudyIndex:
         found = self._select("SELECT damaged, state FROM journal")
         return sum(damaged + absorb.parse_malformed(state) for damaged, state in found)
 
-    def remembered(self, question: str, compute: Callable[[], Any]) -> Any:
-        """The JSON value that `compute` returns, which is called again only after the index changed."""
+    def remembered(self, question: str, compute: Callable[[], Any], may_keep: Callable[[], bool] = lambda: True) -> Any:
+        """The JSON value that `compute` returns, which is called again only after the index changed.
+
+        `may_keep` tells, once there is a value, whether the next look may do without `compute`.
+        """
         generation = next(self._select("SELECT value FROM meta WHERE key = 'generation'"), (0,))[0]
         query = "SELECT value FROM answer WHERE question = ? AND generation = ?"
         found = next(self._select(query, (question, generation)), None)
@@ -213,17 +227,16 @@ class StudyIndex:
             return json.loads(found[0])
         value = compute()
         with contextlib.suppress(sqlite3.Error):  # an answer that cannot be kept is still an answer
-            row = (question, generation, json.dumps(value))
-            self._cache.connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", row)
+            if may_keep():
+                row = (question, generation, json.dumps(value))
+                self._cache.connection.execute("DELETE FROM answer WHERE generation <> ?", (generation,))
+                self._cache.connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", row)
         return value
 
     def _sizes(self) -> dict[str, int]:
-        """Journals with their sizes in bytes."""
-        sizes = {}
-        for path in journal_files(self._paths.journal):
-            with contextlib.suppress(FileNotFoundError):
-                sizes[path] = os.stat(path).st_size
-        return sizes
+        """Journals with their sizes in bytes: one listing, and one more call for each."""
+        paths = journal_files(self._paths.journal)
+        return {path: size for path, size in zip(paths, for_each(_size_of, paths), strict=True) if size is not None}
 
     def _read_new(self, sizes: dict[str, int]) -> None:
         connection = self._cache.connection
@@ -233,22 +246,31 @@ class StudyIndex:
                 absorb.clear(connection)
                 self._ids.remember(connection)
         offsets = dict(connection.execute("SELECT writer, offset_bytes FROM journal"))
-        names = {writer_of(path): size for path, size in sizes.items()}
-        if any(names.get(writer, -1) < offset for writer, offset in offsets.items()):
+        if self._have_shrunk(sizes, offsets):
             with self._transaction():
                 absorb.clear(connection)
             offsets = {}
-        pending = [path for path, size in sizes.items() if size > offsets.get(writer_of(path), 0)]
+        pending: absorb.Sized = {path: size for path, size in sizes.items() if size > offsets.get(writer_of(path), 0)}
         collecting = gc.isenabled()
         gc.disable()  # events make no cycles, and looking for some doubles the time
         try:
             while pending:
-                pending = self._absorb(pending, list(sizes))
+                pending = self._absorb(pending, sizes)
         finally:
             if collecting:
                 gc.enable()
 
-    def _absorb(self, pending: list[str], everything: list[str]) -> list[str]:
+    def _have_shrunk(self, sizes: absorb.Sized, offsets: Mapping[str, int]) -> bool:
+        """Whether a journal is shorter than what was read of it, or gone.
+
+        Its size is asked for again: since then another process may have read what was appended.
+        """
+        names = {writer_of(path): size for path, size in sizes.items()}
+        short = [writer for writer, offset in offsets.items() if names.get(writer, -1) < offset]
+        now = {writer: _size_of(self._paths.journal_of(writer)) for writer in short}
+        return any((-1 if size is None else size) < offsets[writer] for writer, size in now.items())
+
+    def _absorb(self, pending: absorb.Sized, everything: absorb.Sized) -> absorb.Sized:
         try:
             with self._transaction():
                 return absorb.absorb(self._cache.connection, pending, self._ids.is_other)
@@ -259,7 +281,7 @@ class StudyIndex:
 
     def _rebuild(self) -> None:
         self.close()
-        self._cache = replace_cache(self._paths)
+        self._opened = replace_cache(self._paths)
         self._read_new(self._sizes())
 
     @contextlib.contextmanager
@@ -313,6 +335,13 @@ def read_record(paths: StudyPaths, number: int) -> TrialRecord | None:
         return index.record(number)
     finally:
         index.close()
+
+
+def _size_of(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
 
 
 def _included(numbers: Iterable[int], ranges: Sequence[Range] | None) -> list[int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from windlass import __version__
 from windlass.claims.ranges import contains, normalise
 from windlass.collect.byhand import render_command
 from windlass.collect.groups import (
@@ -23,6 +25,7 @@ from windlass.collect.index import StudyIndex
 from windlass.collect.look import find_lost, read_register
 from windlass.collect.ran import code_columns, place_columns
 from windlass.collect.usage import cores_of, memory_mb_of, used
+from windlass.damage import has_reported
 from windlass.journal.fold import AgentRecord, TrialRecord
 from windlass.model import Metric, Range
 from windlass.paths import StudyPaths
@@ -64,6 +67,23 @@ class ResultRows:
                     yield from self._chunk(trials, begin, min(begin + _CHUNK, stop), agents)
         finally:
             trials.close()
+
+    def remembered(self, asked: Sequence[Any], render: Callable[[], str]) -> str:
+        """The text that `render` makes of these rows, which is called again only once something has changed.
+
+        `asked` is what else the text depends on. While trials run nothing is remembered, because whether they still do
+        does not depend on the journals alone; nor where something is damaged, so that each look reports it.
+        """
+        is_under_way = bool(self.lost) or next(self.index.numbers((State.RUNNING,)), None) is not None
+        metric = None if self.metric is None else [self.metric.name, self.metric.goal]
+        columns = [metric, self.seed_name, self.with_usage, self.with_code, self.with_place]
+        status = _fetch_status(self.paths.trials)
+        question = json.dumps(["table", __version__, normalise(self.included), columns, status, *asked])
+
+        def may_keep() -> bool:
+            return not is_under_way and not has_reported("lines") and not has_reported("")
+
+        return str(render() if is_under_way else self.index.remembered(question, render, may_keep))
 
     def _chunk(self, trials: TrialFile, begin: int, end: int, agents: Mapping[str, AgentRecord]) -> Iterator[Row]:
         records = {record.number: record for record in self.index.records(range(begin, end))}
@@ -108,6 +128,15 @@ def read_failed(paths: StudyPaths, limit: int) -> list[tuple[Mapping[str, Any], 
     finally:
         trials.close()
         index.close()
+
+
+def _fetch_status(path: str) -> list[int]:
+    """What differs once a file is another one or was written to; nothing where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def usage_columns(record: TrialRecord | None) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 from windlass.events import wire_number
@@ -36,6 +37,8 @@ _END_KEYS = ("n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_
 _NOTHING = (None,) * len(_END_KEYS)
 _CHUNK = 500  # parameters in one query; old SQLite allows 999
 
+_FOUR = [float, float, float, int]  # the types of a metric's last, min, max and count
+
 _encode_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
@@ -46,7 +49,7 @@ def render_row(number: int, history: TrialHistory) -> Row:
     if rank == END:
         get = event.get
         details: Row = (
-            get("n"), get("start"), whole_s(event), get("code"), get("sig"), get("stage"), get("out"),
+            get("n"), get("start"), whole_s(event) if "use" in event else get("dur"), get("code"), get("sig"), get("stage"), get("out"),
             get("rss_mb"), get("cpu_s"), get("step"), _render_metrics(get("m")), get("note"),
             _render_use(get("use")), get("why"),
         )  # fmt: skip
@@ -123,6 +126,12 @@ def _render_metrics(metrics: Mapping[str, Any] | None) -> str | None:
     """Metrics in strict JSON, as journals carry them, so that SQLite can look inside."""
     if not metrics:
         return None
+    if len(metrics) == 1:
+        ((name, values),) = metrics.items()
+        if type(values) is list and list(map(type, values)) == _FOUR and name.isidentifier() and name.isascii():
+            last, low, high, count = values
+            if isfinite(last) and isfinite(low) and isfinite(high):
+                return f'{{"{name}":[{last!r},{low!r},{high!r},{count}]}}'  # the same text, several times as fast
     try:
         return _encode_plain(metrics)
     except ValueError:

@@ -58,7 +58,7 @@ class Here:
 
 
 def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Iterable[str] = ()) -> Here:
-    """Look around. The scheduler is asked only where a folder may be invisible to nodes."""
+    """Look around. The scheduler is asked only where a folder may be invisible to nodes, and where there is one."""
     host = socket.gethostname()
     looked = tuple(look_at_folder(path) for path in folders)
     python = tuple(look_at_folder(path) for path in dict.fromkeys([os.path.dirname(sys.executable), sys.base_prefix]))
@@ -71,7 +71,10 @@ def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Ite
         for folder in (*looked, *python)
     )
     unknown_scratch = cluster is not None and cluster.live and not scratch and cluster.profile == GENERIC
-    nodes_are_here = (suspicious or unknown_scratch) and cluster is not None and _all_nodes_are(host)
+    # Of a cluster that is known by its profile alone, no program of Slurm's here can tell anything. Without a
+    # configuration each of them waits for a minute before it gives up.
+    asks = cluster is not None and cluster.live and (suspicious or unknown_scratch)
+    nodes_are_here = asks and _all_nodes_are(host)
     return Here(
         host=host,
         user=_user(environ),
