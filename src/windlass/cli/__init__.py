@@ -14,6 +14,7 @@ from windlass.cli.terminal import safe_streams
 from windlass.damage import forget_reports
 from windlass.errors import InputError, WindlassError, input_error
 from windlass.paths import TASK_ENDINGS, YAML_ENDINGS
+from windlass.patience import patient_calls
 
 # Verb → what it does. The module of the same name is imported only when the verb is used.
 VERBS = {
@@ -167,6 +168,7 @@ def windlass() -> None:
 
 
 @safe_streams()
+@patient_calls()
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Errors of ours are shown without a traceback; any other is a bug, and a report is written."""
     forget_reports()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import os
 import re
 import time
@@ -50,6 +49,8 @@ class QueueRow(NamedTuple):
     def covers(self, task: int) -> bool:
         if not self.pending_tasks:
             return self.task == task
+        import bisect  # only for job arrays that wait: commands start sooner
+
         place = bisect.bisect_right(self.pending_tasks, (task, _ENDLESS))  # Slurm lists tasks in order
         return place > 0 and task <= self.pending_tasks[place - 1][1]
 
