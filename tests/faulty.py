@@ -206,6 +206,73 @@ def try_fault(place: Path, library: str, fault: Fault) -> FaultyStudy:
     return study
 
 
+# Commands that only look. What they print must not depend on a fault.
+LOOKS = (
+    ("status", "--json"),
+    ("results", "--json"),
+    ("results", "--best"),
+    ("logs", "0"),
+    ("explain", "1"),
+    ("history",),
+    ("outputs",),
+    ("plan", "study.yaml", "--on", "local"),
+    ("efficiency",),
+)
+
+
+class Looks:
+    """A study that is done, and what each command prints of it without faults."""
+
+    def __init__(self, place: Path, library: str) -> None:
+        self._study = FaultyStudy(place, library)
+        assert self._study.run().returncode == 0
+        self._index = [place / f"windlass-{os.getuid()}", place / "cache"]
+        self._plain = {words: self._look(words, None) for words in LOOKS}
+        assert not self._study.problems, self._study.problems
+
+    def _look(self, words: Sequence[str], fault: Fault | None) -> tuple[int, str]:
+        for path in self._index:  # with an index there is little to read
+            shutil.rmtree(path, ignore_errors=True)
+        done = self._study.windlass(*words, "--folder", str(self._study.studies), fault=fault)
+        self._last_errors = done.stderr.strip()
+        return done.returncode, done.stdout
+
+    def count_calls(self, words: Sequence[str]) -> int:
+        self._study.log.unlink(missing_ok=True)
+        self._look(words, Fault("client", 0, "EIO"))
+        return self._study.calls("client")
+
+    def find_problems(self, words: Sequence[str], fault: Fault) -> tuple[list[str], list[str]]:
+        """What did not hold when a command met a fault, and the calls that were hit."""
+        self._study.problems.clear()
+        self._study.log.unlink(missing_ok=True)
+        code, text = self._look(words, fault)
+        problems = list(self._study.problems)
+        plain_code, plain_text = self._plain[tuple(words)]
+        if code == plain_code and text != plain_text:
+            problems.append(
+                f"another answer, as if nothing had been wrong: {text[:2000]!r} and not {plain_text[:2000]!r}"
+            )
+        elif code != plain_code and fault.error not in ("ENOSPC", "EDQUOT"):
+            problems.append(f"no patience: exit code {code}, {self._last_errors}")
+        elif code not in (plain_code, 2):
+            problems.append(f"exit code {code}, {self._last_errors}")
+        return problems, self._study.hits()
+
+
+def choose_looks(looks: Looks, errors: Sequence[str], every: int) -> Iterator[tuple[Sequence[str], Fault]]:
+    """All faults of all commands that look, in an order by chance, always the same one."""
+    faults = [
+        (words, Fault("client", at, error, for_ms))
+        for words in LOOKS
+        for at in range(1, looks.count_calls(words) + 1, every)
+        for error in errors
+        for for_ms in ((0,) if error in ("ENOSPC", "EDQUOT") else (0, 300))
+    ]
+    random.Random(2).shuffle(faults)
+    yield from faults
+
+
 def count_calls(place: Path, library: str) -> dict[str, int]:
     """How many calls a process of each role makes in a study without faults."""
     found = {}
@@ -232,6 +299,24 @@ def choose(calls: dict[str, int], errors: Sequence[str], every: int, share: int,
     yield from faults[share::shares]
 
 
+def sweep_looks(errors: Sequence[str], every: int, minutes: float) -> int:
+    deadline = time.monotonic() + 60 * minutes
+    tried = bad = 0
+    with tempfile.TemporaryDirectory(prefix="windlass-faults-") as temporary:
+        place = Path(os.path.realpath(temporary))
+        looks = Looks(place / "study", build_library(place))
+        for words, fault in choose_looks(looks, errors, every):
+            if time.monotonic() > deadline:
+                break
+            problems, hits = looks.find_problems(words, fault)
+            tried += 1
+            if problems:
+                bad += 1
+                print(f"== {' '.join(words)}: {fault}", *hits[:2], *problems, sep="\n   ", flush=True)
+    print(f"{tried} faults, {bad} with problems", flush=True)
+    return 1 if bad or not tried else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--errors", nargs="+", default=list(ERRORS))
@@ -241,7 +326,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="end after so many")
     parser.add_argument("--at", type=int, nargs="*", help="these calls alone")
     parser.add_argument("--once", action="store_true", help="no faults that last")
+    parser.add_argument("--looks", action="store_true", help="commands that look at a study, in place of a whole study")
     options = parser.parse_args()
+    if options.looks:
+        return sweep_looks(options.errors, options.every, options.minutes)
     share, shares = map(int, options.share.split("/"))
     deadline = time.monotonic() + 60 * options.minutes
     tried = bad = missed = 0

@@ -36,6 +36,8 @@ _PASSING = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+# A call that only reads has no use for room: what it fails with there is no answer about the file either.
+_PASSING_READS = _PASSING | {errno.ENOSPC, errno.EDQUOT}
 _NOT_FILES = ("/proc/", "/sys/", "/dev/")  # there such an error is an answer
 Result = TypeVar("Result")
 Call = Callable[..., Any]
@@ -135,8 +137,8 @@ def insist(step: Callable[[], Result], place: str) -> Result:
 def patient_calls() -> Iterator[None]:
     """While this is entered, calls that read, or that change names, outlast an outage. For the command line."""
     _outage.__init__()  # type: ignore[misc]
-    wrapped = {name: _wrap(getattr(os, name)) for name in _BY_PATH}
-    wrapped |= {name: _wrap(getattr(os, name), accept) for name, accept in _ACCEPTED.items()}
+    wrapped = {name: _wrap(getattr(os, name)) for name in _READS}
+    wrapped |= {name: _wrap(getattr(os, name), _PASSING, accept) for name, accept in _CHANGES.items()}
     wrapped |= {name: _wrap_descriptor(getattr(os, name)) for name in ("fstat", "read", "pread")}
     wrapped |= {
         "open": _open(os.open),
@@ -163,7 +165,7 @@ def patient_calls() -> Iterator[None]:
                 names.discard(wrapped[name])
 
 
-_BY_PATH = ("stat", "lstat", "listdir", "readlink", "statvfs", "mkdir", "chmod", "utime", "truncate")
+_READS = ("stat", "lstat", "listdir", "readlink", "statvfs")
 
 
 def _is_gone(path: Any, *_: Any, **__: Any) -> bool:
@@ -178,9 +180,13 @@ def _is_linked(source: Any, target: Any, **_: Any) -> bool:
     return os.path.lexists(target) and os.path.samestat(os.lstat(source), os.lstat(target))
 
 
-# A server may have done what it was asked and lost the answer. Then the second attempt fails, and this tells that all
-# is well.
-_ACCEPTED: dict[str, Callable[..., bool]] = {
+# Calls that change names, and how to find out that all is well: a server may have done what it was asked and lost the
+# answer, so that the second attempt fails.
+_CHANGES: dict[str, Callable[..., bool] | None] = {
+    "mkdir": None,
+    "chmod": None,
+    "utime": None,
+    "truncate": None,
     "unlink": _is_gone,
     "remove": _is_gone,
     "rmdir": _is_gone,
@@ -190,27 +196,30 @@ _ACCEPTED: dict[str, Callable[..., bool]] = {
 }
 
 
-def _wrap(call: Call, accept: Callable[..., bool] | None = None) -> Call:
+def _wrap(call: Call, passing: frozenset[int] = _PASSING_READS, accept: Callable[..., bool] | None = None) -> Call:
     def patient(*arguments: Any, **named: Any) -> Any:
         try:
             return call(*arguments, **named)
         except OSError as error:
-            if error.errno not in _PASSING:
+            if error.errno not in passing:
                 raise
             place = _name(arguments[0] if arguments else named.get("path", "."))
             if place is None:
                 raise
             first = error
-        return _repeat(
-            lambda: call(*arguments, **named), place, first, accept and (lambda: accept(*arguments, **named))
-        )
+        is_done = None if accept is None else lambda: accept(*arguments, **named)
+        return _repeat(lambda: call(*arguments, **named), place, first, passing, is_done)
 
     patient.__name__ = call.__name__
     return patient
 
 
 def _repeat(
-    call: Callable[[], Result], place: str, error: OSError, accept: Callable[[], bool] | None = None
+    call: Callable[[], Result],
+    place: str,
+    error: OSError,
+    passing: frozenset[int] = _PASSING_READS,
+    is_done: Callable[[], bool] | None = None,
 ) -> Result | None:
     """Make a call until it succeeds or fails for another reason."""
     while True:
@@ -218,11 +227,11 @@ def _repeat(
         try:
             result = call()
         except OSError as later:
-            if later.errno in _PASSING:
+            if later.errno in passing:
                 error = later
                 continue
             _outage.end()
-            if accept is not None and later.errno in (errno.ENOENT, errno.EEXIST) and accept():
+            if is_done is not None and later.errno in (errno.ENOENT, errno.EEXIST) and is_done():
                 return None
             raise
         _outage.end()
@@ -254,7 +263,7 @@ def _wrap_descriptor(call: Call) -> Call:
         try:
             return call(descriptor, *arguments)
         except OSError as error:
-            if error.errno not in _PASSING:
+            if error.errno not in _PASSING_READS:
                 raise
             place = _name(descriptor)
             if place is None:
@@ -303,11 +312,12 @@ _only_read: set[int] = set()  # descriptors of files that were opened for readin
 
 
 def _open(call: Call) -> Call:
-    opened = _wrap(call)
+    to_read, to_write = _wrap(call), _wrap(call, _PASSING)
 
     def patient_open(path: Any, flags: int, *more: Any, **named: Any) -> int:
-        descriptor: int = opened(path, flags, *more, **named)
-        if flags & os.O_ACCMODE == os.O_RDONLY:
+        only_read = flags & (os.O_ACCMODE | os.O_CREAT) == os.O_RDONLY
+        descriptor: int = (to_read if only_read else to_write)(path, flags, *more, **named)
+        if only_read:
             _only_read.add(descriptor)
         else:
             _only_read.discard(descriptor)
@@ -370,7 +380,7 @@ def _close(call: Call) -> Call:
         try:
             call(descriptor)
         except OSError as error:
-            if error.errno not in _PASSING or not only_read:
+            if error.errno not in _PASSING_READS or not only_read:
                 raise
 
     return close
@@ -395,14 +405,14 @@ class _PatientFile(io.FileIO):
         try:
             super().close()
         except OSError as error:
-            if error.errno not in _PASSING:
+            if error.errno not in _PASSING_READS:
                 raise
 
     def _read(self, call: Callable[[], Result], position: int | None = None) -> Result | None:
         try:
             return call()
         except OSError as error:
-            place = _name(self.fileno()) if error.errno in _PASSING else None
+            place = _name(self.fileno()) if error.errno in _PASSING_READS else None
             if place is None or not self.seekable():
                 raise
             first = error
@@ -417,7 +427,7 @@ class _PatientFile(io.FileIO):
 
 
 def _opener(plain: Call) -> Call:
-    opened = _wrap(plain)
+    opened = _wrap(plain, _PASSING)
 
     def patient_open(
         file: Any, mode: str = "r", buffering: int = -1, encoding: Any = None, errors: Any = None, newline: Any = None,

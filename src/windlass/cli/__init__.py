@@ -41,7 +41,7 @@ VERBS = {
     "site": "Show what is known of the cluster, and where each fact came from.",
     "usage": "Show how much of disks and of computing time is used.",
     "gpus": "Show GPUs in use and free, by type and by node.",
-    "doctor": "Say what the GPU, the driver and the frameworks see; and which imports are missing.",
+    "doctor": "Say what the GPU and the frameworks see, which imports are missing, and whether a folder is fit.",
     "check": "Go through the checklist before a study goes to the cluster.",
     "clean": "Remove what finished studies and dead jobs left behind.",
     "rehearse-interruption": "Interrupt a trial here on purpose, and see whether it goes on where it was.",
