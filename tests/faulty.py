@@ -98,18 +98,17 @@ class FaultyStudy:
             "XDG_CONFIG_HOME": str(place / "config"),
             "XDG_CACHE_HOME": str(place / "cache"),
             "TMPDIR": str(place),
-            "WINDLASS_PATIENCE_S": "60",
         }
+        self.patience_s = 60.0
         self._faulty = {"LD_PRELOAD": library, "FAULT_FOLDER": str(self.studies), "FAULT_LOG": str(self.log)}
         self.problems: list[str] = []
 
     def windlass(self, *words: str, fault: Fault | None = None) -> subprocess.CompletedProcess[str]:
-        more = {} if fault is None else {**self._faulty, **fault.variables()}
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "windlass", *words],
                 cwd=self.project,
-                env={**self._env, **more},
+                env=self._variables(fault),
                 capture_output=True,
                 text=True,
                 stdin=subprocess.DEVNULL,
@@ -121,6 +120,22 @@ class FaultyStudy:
             return subprocess.CompletedProcess(list(words), 124, "", str(late.stderr))
         self._judge_end(words, done)
         return done
+
+    def _variables(self, fault: Fault | None) -> dict[str, str]:
+        more = {} if fault is None else {**self._faulty, **fault.variables()}
+        return {**self._env, "WINDLASS_PATIENCE_S": str(self.patience_s), **more}
+
+    def start(self, *words: str, fault: Fault) -> subprocess.Popen[str]:
+        """A command whose messages are read while it goes on."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "windlass", *words],
+            cwd=self.project,
+            env=self._variables(fault),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def run(self, fault: Fault | None = None) -> subprocess.CompletedProcess[str]:
         return self.windlass(

@@ -103,8 +103,8 @@ def _replace(folder: str) -> None:
     """Put a file in the place of another, as plans are written."""
     paths = [os.path.join(folder, name) for name in ("replaced", "replacing")]
     for path in paths:
-        with open(path, "w", encoding="ascii") as file:
-            file.write(path)
+        with open(path, "wb") as file:
+            file.write(b"x")
     os.replace(paths[1], paths[0])
 
 
