@@ -41,6 +41,13 @@ class FolderError(WindlassError):
     """The study's folder cannot be used: missing, read-only, full, or of another version."""
 
 
+class OutOfReach(WindlassError):
+    """The file system of a folder does not answer, although it was tried for a while; see patience.py.
+
+    No FolderError: nothing that takes a damaged folder for an empty one may take this for an answer.
+    """
+
+
 class SchedulerError(WindlassError):
     """The scheduler does not answer, or did not do what it was asked for."""
 

@@ -25,12 +25,13 @@ from windlass.collect.index import StudyIndex
 from windlass.collect.look import TimeLeftReader, find_lost
 from windlass.collect.submissions import read_submissions
 from windlass.counted import counted
-from windlass.errors import AgentError, FolderError
+from windlass.errors import AgentError, FolderError, OutOfReach
 from windlass.journal.write import DiskFull
 from windlass.launch.base import LaunchedAgents, Launcher
 from windlass.launch.control import send_cancel
 from windlass.model import Plan, Study, Submitted, Terms
 from windlass.paths import StudyPaths
+from windlass.patience import ending_early, insist
 from windlass.planning import done_numbers
 from windlass.refusals import check_local_plan
 from windlass.search import iterate_trials
@@ -79,7 +80,6 @@ def submit_plan(
     With `rehearse_s`, one agent, which tells for so long what its trials use; see rehearse.py.
     """
     paths = StudyPaths(plan.folder)
-    trials = iterate_trials(plan.study)
     assert plan.terms is not None
     try:
         make_folders(paths, plan.settings["share"].value == "group")
@@ -88,7 +88,7 @@ def submit_plan(
         restore_register(paths, register_file)
         with Turn(register_file, paths.folder):
             more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
-            prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
+            prepared = _prepare(plan, paths, sample, more)
             reporter.prepared(plan, prepared)
             wanted = agents_wanted(plan.terms, prepared.register)
             if rehearse_s is not None:
@@ -96,6 +96,14 @@ def submit_plan(
             return paths, submit_agents(plan.terms, paths, wanted, lambda present: reporter.submitting(plan, present))
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
+
+
+def _prepare(plan: Plan, paths: StudyPaths, sample: int | None, more: Mapping[str, Any]) -> Prepared:
+    def step() -> Prepared:
+        trials = iterate_trials(plan.study)
+        return prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
+
+    return insist(step, paths.folder)
 
 
 def _rehearsal(rehearse_s: float | None) -> dict[str, Any]:
@@ -210,9 +218,8 @@ def run_plan(
     check_local_plan(plan)
     if sample is not None and not plan.own_folders:
         plan = replace(plan, slots=1)  # in a folder that trials share, only then is it clear which of them wrote a file
-    trials = iterate_trials(plan.study)
     more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
-    prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
+    prepared = _prepare(plan, paths, sample, more)
     reporter.prepared(plan, prepared)
     return run_folder(paths, plan.slots, launcher, reporter, on_end, sample is not None)
 
@@ -314,7 +321,7 @@ def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter,
     while True:
         code = agents.wait(pause_s)
         began = time.monotonic()
-        if follower.update() or code is not None:
+        if _update(follower, interrupts, heard, code is not None) or code is not None:
             reporter.progress(follower, total)
         count = interrupts.count  # looked at once: another may come at any moment
         if count > heard:
@@ -324,6 +331,20 @@ def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter,
             return code
         # Looking must stay cheap next to what is looked at.
         pause_s = min(2.0, max(_POLL_S, 20 * (time.monotonic() - began)))
+
+
+def _update(follower: Follower, interrupts: _Interrupts, heard: int, is_last: bool) -> bool:
+    """Read what is new in the journals. While an agent is there, a folder out of reach is not the end.
+
+    The agent has patience of its own, and how long it lasts is for the agent to decide. Ctrl-C must get through to it.
+    """
+    try:
+        with ending_early(lambda: interrupts.count > heard):
+            return follower.update()
+    except OutOfReach:
+        if is_last:
+            raise
+        return False
 
 
 def _pass_on(agents: LaunchedAgents, heard: int, count: int, reporter: Reporter, follower: Follower) -> None:
@@ -412,12 +433,16 @@ def _change(
     paths: StudyPaths, register_file: RegisterFile, change: Callable[[Register], Register], kind: str, changed: Ranges
 ) -> None:
     """Make a change of the register and write it down; `change` fills `changed`."""
+
+    def record() -> None:
+        with ClientJournal(paths) as journal:
+            journal.write({"e": kind, "r": changed})
+
     try:
-        recover(paths, register_file)
-        register_file.update(change)
+        insist(lambda: recover(paths, register_file), paths.folder)
+        insist(lambda: register_file.update(change), paths.folder)
         if changed:
-            with ClientJournal(paths) as journal:
-                journal.write({"e": kind, "r": changed})
+            insist(record, paths.folder)
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
 

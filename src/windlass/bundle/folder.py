@@ -126,7 +126,10 @@ def folder_error(error: OSError | DiskFull, folder: str) -> FolderError:
         return FolderError(
             f"{folder}: cannot be written to ({error.strerror})\n  hint: --folder PATH names another place"
         )
-    return FolderError(f"{folder}: {error.strerror or error}")
+    return FolderError(
+        f"{folder}: {error.strerror or error}\n"
+        "  hint: see whether its file system answers, for example with `ls`, and run the command again; nothing is lost"
+    )
 
 
 def _prepare(

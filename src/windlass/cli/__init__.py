@@ -14,6 +14,7 @@ from windlass.cli.terminal import safe_streams
 from windlass.damage import forget_reports
 from windlass.errors import InputError, WindlassError, input_error
 from windlass.paths import TASK_ENDINGS, YAML_ENDINGS
+from windlass.patience import patient_calls
 
 # Verb → what it does. The module of the same name is imported only when the verb is used.
 VERBS = {
@@ -40,7 +41,7 @@ VERBS = {
     "site": "Show what is known of the cluster, and where each fact came from.",
     "usage": "Show how much of disks and of computing time is used.",
     "gpus": "Show GPUs in use and free, by type and by node.",
-    "doctor": "Say what the GPU, the driver and the frameworks see; and which imports are missing.",
+    "doctor": "Say what the GPU and the frameworks see, which imports are missing, and whether a folder is fit.",
     "check": "Go through the checklist before a study goes to the cluster.",
     "clean": "Remove what finished studies and dead jobs left behind.",
     "rehearse-interruption": "Interrupt a trial here on purpose, and see whether it goes on where it was.",
@@ -167,6 +168,7 @@ def windlass() -> None:
 
 
 @safe_streams()
+@patient_calls()
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Errors of ours are shown without a traceback; any other is a bug, and a report is written."""
     forget_reports()

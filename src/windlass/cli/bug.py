@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Sequence
 
 from windlass import __version__
+from windlass.journal.write import is_full
+from windlass.patience import is_passing
 from windlass.secrets import mask
 
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h: an internal error
@@ -21,12 +23,25 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
 
     What the system says about a file is shown as it is. All else is a bug: a report without secrets is written.
     """
+    if isinstance(error, OSError) and (is_passing(error) or is_full(error)):
+        what = _name_file(error)
+        print(f"error: {what}: {error.strerror}", file=sys.stderr)
+        remedy = "make room there" if is_full(error) else "see whether its file system answers, for example with `ls`"
+        print(f"  hint: {remedy}, and run the command again; nothing is lost by that", file=sys.stderr)
+        return 2
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         print(f"error: {os.fsdecode(error.filename)}: {error.strerror}", file=sys.stderr)
         print("  hint: see to it that this user can read and write it, and run the command again", file=sys.stderr)
         return 2
     _report_bug(error, arguments)
     return EXIT_BUG
+
+
+def _name_file(error: OSError) -> str:
+    """The file that an error is about, as far as the system tells."""
+    if isinstance(error.filename, (str, bytes)):
+        return os.fsdecode(error.filename)
+    return "a file could not be read or written to the end"
 
 
 def _report_bug(error: BaseException, arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""windlass doctor: what the GPU, the driver and the frameworks see; which imports are missing."""
+"""windlass doctor: what the GPU and the frameworks see; which imports are missing; whether a folder is fit."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from windlass.agent.probe import find_python
 from windlass.bundle.environment import prepare_environment
 from windlass.check.imports import find_imports, find_missing, find_scripts
 from windlass.cli.env import find_interpreter
+from windlass.cli.folder_check import check_folder
 from windlass.cli.options import SETTING_WORDS, json_option, place_options
 from windlass.cli.report import StreamReporter
 from windlass.cli.request import Asked, plan_study
@@ -44,6 +45,13 @@ _INTERRUPTED = 130
 @click.option("--gpu", is_flag=True, help="What the GPU, the driver, CUDA and the frameworks see: a short job.")
 @click.option("--bench", is_flag=True, help="With --gpu: also 1000 matrix products, as a sanity figure.")
 @click.option("--imports", is_flag=True, help="Modules that the study's program imports and its environment lacks.")
+@click.option(
+    "--folder",
+    metavar="[PATH]",
+    is_flag=False,
+    flag_value="",
+    help="Whether a folder is fit for studies; without a path, the one where this project's studies are.",
+)
 @click.option("-G", "--gpu-type", metavar="TYPE", help="With --gpu: on a GPU of this type.")
 @click.option("-a", "--account", help="The account that pays.")
 @click.option("-p", "--partition", help="Where the job waits.")
@@ -56,21 +64,25 @@ def command(
     gpu: bool,
     bench: bool,
     imports: bool,
+    folder: str | None,
     here: bool,
     on: str | None,
     site: str | None,
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Find out why a program does not use the GPU, or does not start.
+    """Find out why a program does not use the GPU, or does not start; and whether a folder is fit for studies.
 
     \b
     windlass doctor --gpu                     in a short job with one GPU, or here where there is no Slurm
     windlass doctor --gpu --bench study.yaml  with the study's environment; with a figure of speed
     windlass doctor --imports study.yaml      before anything is queued, without executing anything
+    windlass doctor --folder /scratch/me      links, syncs, clocks, room; from a second node, in a job, where Slurm is
     """
-    if not gpu and not imports and not bench:
-        raise input_error("say what to look at", "--gpu, or --imports with a study")
+    if not gpu and not imports and not bench and folder is None:
+        raise input_error("say what to look at", "--gpu, --folder, or --imports with a study")
+    if folder is not None:
+        return check_folder(folder, {**_flags(), **flags}, on, site, here, as_json)
     given = load_study(study or _default_file(), Overrides()) if study or imports else None
     if imports:
         assert given is not None

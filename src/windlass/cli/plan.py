@@ -10,6 +10,7 @@ import click
 
 from windlass.bundle.code import find_left_out, render_left_out
 from windlass.check.options import find_option_problems
+from windlass.cli.folder_check import find_folder_warnings
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import read_request, warn
 from windlass.errors import InputError, SchedulerError
@@ -38,7 +39,7 @@ def command(ctx: click.Context, /, check: bool, everything: bool, as_json: bool,
     """
     asked = read_request(ctx.meta["words"], options)
     study, plan = asked.study, asked.plan
-    warn([*study.warnings, *plan.warnings])
+    warn([*study.warnings, *plan.warnings, *find_folder_warnings(plan.folder)])
     if asked.cluster is not None:
         warn(check_slurm_plan(plan, asked.cluster)[len(plan.warnings) :])
     else:

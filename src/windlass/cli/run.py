@@ -15,6 +15,7 @@ from windlass.bundle.environment import prepare_environment
 from windlass.bundle.folder import Prepared, remember_place
 from windlass.check.record import passed_at
 from windlass.cli.examples import check_example
+from windlass.cli.folder_check import find_folder_warnings
 from windlass.cli.hints import name_study
 from windlass.cli.known_warnings import KnownWarnings
 from windlass.cli.options import CommandWithWords, confirm, json_option, place_options, study_options, yes_option
@@ -96,7 +97,7 @@ def command(
     if joblog is not None:
         _check_joblog(joblog, asked.cluster is not None and not wait)
     reporter = _RunReporter(quiet, plan.folder)
-    reporter.warnings.show([*asked.study.warnings, *(plan.warnings if asked.cluster is None else ())])
+    reporter.warnings.show(_early_warnings(asked))
     if plan.trial_count > _MANY_TRIALS and sample is None:
         confirm(f"these are {plan.trial_count:,} trials; go on?", yes)
     _say_twin(plan, reporter)
@@ -132,6 +133,12 @@ def _read_request(ctx: click.Context, options: dict[str, Any], keep_going: bool,
     asked = read_request(ctx.meta["words"], options, sample)
     check_example(asked.study)
     return replace(asked, plan=replace(asked.plan, keep_going=keep_going))
+
+
+def _early_warnings(asked: Asked) -> list[str]:
+    """What is known before anything is done. Those of a plan for a cluster come with its refusals."""
+    of_plan = asked.plan.warnings if asked.cluster is None else ()
+    return [*asked.study.warnings, *of_plan, *find_folder_warnings(asked.plan.folder)]
 
 
 def _say_twin(plan: Plan, reporter: StreamReporter) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 
-from windlass.errors import input_error
+from windlass.errors import FolderError, input_error
 from windlass.ids import slug
 from windlass.paths import ELSEWHERE, STUDIES, StudyPaths, find_project
 
@@ -74,11 +74,13 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
     if name is None:
         if studies:
             return StudyPaths(studies[0])
+        _check_roots(roots)
         raise input_error("there is no study here yet", "windlass run study.yaml")
     wanted = _name_of_file(name)
     for path in studies:
         if os.path.basename(path) in (name, wanted):
             return StudyPaths(path)
+    _check_roots(roots)
     names = [os.path.basename(path) for path in studies]
     import difflib  # only to tell what went wrong
 
@@ -87,6 +89,30 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
     meant = f"did you mean {close[0]}? " if close else ""
     hint = f"{meant}there are: {', '.join(names[:_SHOWN])}{more}" if names else "windlass run study.yaml"
     raise input_error(f"there is no study named {name!r} in {', '.join(roots)}", hint)
+
+
+def _check_roots(roots: Sequence[str]) -> None:
+    """Raise FolderError where a study may well be there and cannot be seen: in a folder that cannot be listed."""
+    for root in roots:
+        try:
+            os.listdir(root)
+        except FileNotFoundError:
+            _check_mounted(root)
+        except OSError as error:
+            raise FolderError(
+                f"{root}: out of reach ({error.strerror}), so that it cannot be known which studies are there\n"
+                "  hint: see to it that this user can list it, and run the command again"
+            ) from error
+
+
+def _check_mounted(root: str) -> None:
+    """Raise FolderError where studies have been put below a folder that is gone as a whole, such as a scratch."""
+    above = os.path.dirname(root)
+    if os.path.basename(root) != STUDIES and above != "/" and not os.path.isdir(above):
+        raise FolderError(
+            f"{root}: out of reach: {above} is not there, and this project's studies may be in it\n"
+            "  hint: see whether its file system is mounted on this machine; a login node may have it"
+        )
 
 
 def find_twin(folder: str, source_text: str) -> str:
