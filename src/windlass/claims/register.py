@@ -334,10 +334,10 @@ class RegisterFile:
         changed.tokens = [attempt.token, *state.register.tokens[: _KEPT_TOKENS - 1]]
         if not self._put(attempt.number, changed, attempt.token):
             return False
-        # This process has changed the folder, so this listing is a new one. It shows our number, which nobody else can
-        # have. If none is higher, our state is the newest one.
+        # This process has changed the folder, so this listing is a new one. Our number is nobody else's. Where it is
+        # the highest, our state is the newest one.
         names = self._list_names()
-        if highest(names) > attempt.number:
+        if highest(names) != attempt.number:
             newest = self.find_newest()
             if attempt.token not in newest.register.tokens:
                 if newest.look.number - attempt.number < len(newest.register.tokens):
