@@ -366,13 +366,17 @@ class RegisterFile:
         raise Overtaken(f"{text}\n  hint: run again; nothing is lost")
 
     def _put(self, number: int, register: Register, token: str) -> bool:
-        data = seal(json.dumps(register.to_json(), separators=(",", ":")).encode())
         try:
-            return self.states.put(number, data, token)
+            return self.states.put(number, render_state(register), token)
         except OSError as error:
             if is_full(error):
                 raise DiskFull(self._folder) from error
             raise
+
+
+def render_state(register: Register) -> bytes:
+    """A state as the bytes of a file."""
+    return seal(json.dumps(register.to_json(), separators=(",", ":")).encode())
 
 
 def parse_state(data: bytes) -> Optional[Register]:
