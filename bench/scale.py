@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -96,6 +98,7 @@ def start_agents(paths: StudyPaths, results: Path, row: tuple[int, float, float,
             pids.append(pid)
             continue
         code = 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             if not is_combined:
                 combine.FEW = combine._LOSSES = ENDLESS  # type: ignore[misc]
@@ -112,7 +115,7 @@ def check(paths: StudyPaths, total: int, found: list[dict[str, Any]]) -> None:
     """Every trial is with exactly one agent, or still open."""
     register = RegisterFile(paths.claims, "check").read()
     given = sorted(tuple(pair) for one in found for pair in one["taken"])
-    assert all(before[1] <= after[0] for before, after in zip(given, given[1:])), "a trial was handed out twice"
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(given)), "a trial was handed out twice"
     everything = rs.union(rs.normalise(given), register.todo)
     if not any(one["error"] for one in found):
         assert everything == [(0, total)], f"trials are missing: {rs.subtract([(0, total)], everything)}"
@@ -130,8 +133,15 @@ def measure(row: tuple[int, float, float, bool], seconds: float, folder: Path) -
         os.makedirs(path, exist_ok=True)
     total = int(2 * BLOCK * agents * (seconds / every_s + 2))
     RegisterFile(paths.claims, "bench").update(lambda _: Register(total, [(0, total)], [(0, total)], {}, []))
-    for pid in start_agents(paths, results, row, seconds):
-        os.waitpid(pid, 0)
+    cpu_s = 0.0
+    pids = start_agents(paths, results, row, seconds)
+    try:
+        while pids:
+            cpu_s += sum(os.wait4(pids[-1], 0)[2][:2])  # of user and system
+            pids.pop()
+    finally:
+        for pid in pids:  # interrupted: nobody else would end them
+            os.kill(pid, signal.SIGKILL)
     found = [json.loads(path.read_text()) for path in results.iterdir()]
     assert len(found) == agents, f"{agents - len(found)} agents left nothing"
     check(paths, total, found)
@@ -145,6 +155,7 @@ def measure(row: tuple[int, float, float, bool], seconds: float, folder: Path) -
         "longest": times[-1],
         "lost": sum(agent["lost"] for agent in found) / len(times),
         "changes": RegisterFile(paths.claims, "bench").newest_number(),
+        "cpu": cpu_s / len(times),
         "files": len(os.listdir(paths.claims)),
         "gave_up": len(errors),
         "errors": sorted(set(errors))[:3],
@@ -159,11 +170,13 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="do not combine requests")
     parser.add_argument("--seconds", type=float, default=45.0, help="for each row")
     words = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = TABLE
     if words.agents:
         rows = ((words.agents, words.every, words.delay_ms, not words.alone),)
-    print("| agents | a claim each | delay | changes | claims/s | median | p99 | longest | lost races | gave up | files |")
-    print("| ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    figures = "claims/s | median | p99 | longest | lost races | gave up | CPU | files"
+    print(f"| agents | a claim each | delay | changes | {figures} |")
+    print("| ---: | ---: | ---: | --- |" + " ---: |" * 8)
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     for row in rows:
         folder = Path(tempfile.mkdtemp(prefix="windlass-scale-", dir=where))
@@ -176,7 +189,7 @@ def main() -> None:
         print(
             f"| {agents:,} | {every_s:g} s | {delay_ms:g} ms | {way}, {found['changes']:,} | {found['rate']:.0f}"
             f" | {found['median'] * 1000:.0f} ms | {found['p99']:.2f} s | {found['longest']:.2f} s"
-            f" | {found['lost']:.2f} | {found['gave_up']} | {found['files']} |",
+            f" | {found['lost']:.2f} | {found['gave_up']} | {found['cpu'] * 1000:.0f} ms | {found['files']} |",
             flush=True,
         )
         for error in found["errors"]:

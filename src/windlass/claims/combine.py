@@ -61,7 +61,10 @@ class Desk:
         """With no file but the state that this process makes. Gives up after `limit` lost races and returns None."""
         lost = 0
         while limit is None or lost < limit:
-            register = self._try(request)
+            state = self._look(request)
+            if limit is not None and self._file.agents > FEW:
+                return None  # There are more by now.
+            register = self._try(state, request)
             if register is not None:
                 return register
             lost += 1
@@ -83,18 +86,22 @@ class Desk:
                 crowd = max(self._file.agents, self._waiting)
                 limit_s = min(_LONGEST_WAIT_S, max(limit_s, crowd * _WAIT_S_AN_AGENT))
                 time.sleep(chance() * limit_s)
-                register = self._try(request)
+                register = self._try(self._look(request), request)
                 if register is not None:
                     return register
                 limit_s *= 2
         finally:
             self._disk.remove(path)
 
-    def _try(self, request: Request) -> Optional[Register]:
-        """Look whether the request has been applied, and if not, apply it. None where another process was sooner."""
-        state = self._file.find_newest(to_change=True)
-        while request.token not in state.register.served and self._file.precedence.wait(state.look.names):
+    def _look(self, request: Request) -> State:
+        """The newest state, once nobody asks this process to wait, or once the request has been applied."""
+        while True:
             state = self._file.find_newest(to_change=True)
+            if request.token in state.register.served or not self._file.precedence.wait(state.look.names):
+                return state
+
+    def _try(self, state: State, request: Request) -> Optional[Register]:
+        """Apply the request if that has not happened yet. None where another process was sooner."""
         if request.token in state.register.served or is_idle(state.register, request):
             return state.register
         changed = self._apply(state, request)

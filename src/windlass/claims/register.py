@@ -334,10 +334,10 @@ class RegisterFile:
         changed.tokens = [attempt.token, *state.register.tokens[: _KEPT_TOKENS - 1]]
         if not self._put(attempt.number, changed, attempt.token):
             return False
-        # This process has changed the folder, so this listing is a new one. It shows our number, which nobody else can
-        # have. If none is higher, our state is the newest one.
+        # This process has changed the folder, so this listing is a new one. Our number is nobody else's. Where it is
+        # the highest, our state is the newest one.
         names = self._list_names()
-        if highest(names) > attempt.number:
+        if highest(names) != attempt.number:
             newest = self.find_newest()
             if attempt.token not in newest.register.tokens:
                 if newest.look.number - attempt.number < len(newest.register.tokens):
@@ -366,13 +366,17 @@ class RegisterFile:
         raise Overtaken(f"{text}\n  hint: run again; nothing is lost")
 
     def _put(self, number: int, register: Register, token: str) -> bool:
-        data = seal(json.dumps(register.to_json(), separators=(",", ":")).encode())
         try:
-            return self.states.put(number, data, token)
+            return self.states.put(number, render_state(register), token)
         except OSError as error:
             if is_full(error):
                 raise DiskFull(self._folder) from error
             raise
+
+
+def render_state(register: Register) -> bytes:
+    """A state as the bytes of a file."""
+    return seal(json.dumps(register.to_json(), separators=(",", ":")).encode())
 
 
 def parse_state(data: bytes) -> Optional[Register]:
