@@ -47,7 +47,8 @@ def command(
 ) -> int:
     """Take trials off the list and stop those under way: those named (number or id), or all of the study.
 
-    Jobs of the study that wait are ended when no trial is left for them. Agents at work end by themselves.
+    Jobs of the study that wait are ended when no trial is left for them. Agents at work notice it within 15 s and
+    end by themselves.
     Nothing else of yours in the queue is touched.
     """
     paths, trials = _find(trials, study, folder)
