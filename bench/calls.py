@@ -4,13 +4,15 @@
 
 Real agents, each under strace in a process-number namespace and with a host name of its own where that is allowed, as
 on nodes of a cluster. Counted is every system call that names a path in the study's folder or works on a descriptor
-opened there. The first `--settle` seconds are printed apart: an agent that has just become idle looks more often.
+opened there, but for reading the agent's own program. The first `--settle` seconds are printed apart: an agent that has
+just become idle looks more often.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import shutil
 import signal
@@ -49,7 +51,13 @@ def count_calls(log: Path, folder: str, since: float, until: float) -> Counter[s
     with open(log, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             match = _CALL.match(line)
-            if match and folder in line and since <= float(match.group(1)) < until and "resumed>" not in line:
+            if (
+                match
+                and folder in line
+                and "/agent.pyz" not in line
+                and since <= float(match.group(1)) < until
+                and "resumed>" not in line
+            ):
                 found[match.group(2)] += 1
     return found
 
@@ -63,7 +71,7 @@ class Agents:
         allowed = shutil.which("unshare") and not subprocess.run([*_UNSHARE, "true"], check=False).returncode
         self._apart = _UNSHARE if allowed else []
         if not self._apart:
-            print("agents share one machine: namespaces are not allowed here")
+            print("agents share one machine: namespaces are not allowed here", file=sys.stderr)
 
     def start(self, name: str) -> Path:
         log = self._folder / f"{name}.strace"
@@ -80,8 +88,11 @@ class Agents:
             process.wait()
 
 
-def report(name: str, calls: list[Counter[str]], seconds: float) -> None:
+def report(name: str, calls: list[Counter[str]], seconds: float, as_json: bool) -> None:
     total: Counter[str] = sum(calls, Counter())
+    if as_json:
+        print(json.dumps({"agents": name, "number": len(calls), "seconds": seconds, "calls": total.total()}))
+        return
     rate = total.total() / seconds / max(len(calls), 1)
     parts = ", ".join(f"{call} {count}" for call, count in total.most_common(8))
     print(f"{name}: {rate:.2f} calls a second each, over {seconds:.0f} s ({parts or 'none'})", flush=True)
@@ -93,6 +104,7 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=60.0, help="how long before that agents have been there")
     parser.add_argument("--idle", type=int, default=1)
     parser.add_argument("--busy", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="one object a line")
     options = parser.parse_args()
     if not shutil.which("strace"):
         raise SystemExit("strace is missing: install it (Debian: apt-get install strace)")
@@ -113,9 +125,10 @@ def main() -> None:
             agents.stop()
         for kind, logs in (("idle", idle), ("busy", busy)):
             at_first = [count_calls(log, study, began, settled) for log in logs]
-            report(f"{kind}, from its start", at_first, settled - began)
+            if options.settle:
+                report(f"{kind}, from its start", at_first, settled - began, options.json)
             later = [count_calls(log, study, settled, ended) for log in logs]
-            report(f"{kind}, afterwards", later, ended - settled)
+            report(f"{kind}, afterwards" if options.settle else kind, later, ended - settled, options.json)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,12 @@ def trial_id(settings: Any, command: str) -> str:
 
 def agent_id() -> str:
     """A name no other agent has, that sorts by start time."""
-    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + os.urandom(3).hex()
+    return agent_id_at(time.time()) + os.urandom(3).hex()
+
+
+def agent_id_at(moment: float) -> str:
+    """What the names of agents that begin at a moment begin with."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime(moment))
 
 
 def slug(text: str) -> str:

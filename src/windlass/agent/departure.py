@@ -12,7 +12,8 @@ from windlass.claims.register import RegisterFile
 from windlass.claims.turn import Turn
 from windlass.counted import counted
 from windlass.errors import WindlassError
-from windlass.journal.read import JournalReader, journal_files, read_header
+from windlass.ids import agent_id_at
+from windlass.journal.read import JournalReader, journal_files, read_header, writer_of
 from windlass.journal.write import DiskFull
 from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
@@ -22,6 +23,7 @@ from windlass.slurm.states import JobState
 
 _TAKEN_S = 2.0  # in which the scheduler takes a job
 _CLOCKS_S = 60.0  # by which the clocks of machines may differ
+_WRONG_CLOCK_S = 24 * 3600.0  # a journal that is older than this by its name is not read
 _LOCK_PATIENCE_S = 5.0
 _TAIL_BYTES = 16 << 10
 _PRESENT = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED, JobState.UNKNOWN})
@@ -93,22 +95,26 @@ class Departure:
         The scheduler's answer may be some seconds old: agents that have begun since then, this one too, do not wait.
         """
         queue = self._queue()
-        if queue is None:
-            return 0, []
-        begun = self._begun_since(queue.asked - _CLOCKS_S)
+        if queue is None or not any(row.state is JobState.WAITING for row in queue.rows):
+            return 0, []  # which is usual; hundreds of agents may leave at the same time, so no journal is read
+        waiting = [row for row in self._rows_of(queue) if row.state is JobState.WAITING]
+        begun = self._begun_since(queue.asked - _CLOCKS_S) if waiting else set()
         count, arrays = 0, set()
-        for row in self._rows_of(queue):
-            if row.state is JobState.WAITING:
-                here = sum(1 for array, task in begun if array == row.array and _is_of(row, task))
-                if row.tasks() > here:
-                    count += row.tasks() - here
-                    arrays.add(str(row.array))
+        for row in waiting:
+            here = sum(1 for array, task in begun if array == row.array and _is_of(row, task))
+            if row.tasks() > here:
+                count += row.tasks() - here
+                arrays.add(str(row.array))
         return count, sorted(arrays)
 
     def _begun_since(self, moment: float) -> Set[Tuple[Optional[int], Optional[int]]]:
         """Array and task of this agent, and of those that have begun since then."""
         begun: Set[Tuple[Optional[int], Optional[int]]] = set()
+        # Names begin with the time at which their writers began, by their own clocks.
+        earliest = agent_id_at(moment - _WRONG_CLOCK_S)
         for path in journal_files(self._paths.journal):
+            if writer_of(path) < earliest and writer_of(path) != self._agent:
+                continue
             header = read_header(path) or {}
             job = header.get("job")
             if job and (header.get("id") == self._agent or float(header.get("t", 0.0)) > moment):
