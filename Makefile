@@ -1,5 +1,5 @@
 # Each target sets itself up from a bare python3; see scripts/setup.sh.
-.PHONY: demo test test-file-systems test-scale fuzz lint bench docs slurm slurm-stop clean
+.PHONY: demo test test-file-systems test-scale test-faults fuzz lint bench docs slurm slurm-stop clean
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .windlass/demo
@@ -15,6 +15,11 @@ demo: .venv/.demo
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzzing --inputs 20000
+
+# Each call on a study's folder fails once, with each error: hours. FAULTS="--every 10" or "--minutes 30" for a part.
+test-faults: .venv/.dev
+	$(BIN)/python -m tests.faulty --looks $(FAULTS)
+	$(BIN)/python -m tests.faulty $(FAULTS)
 
 # Bytecode is written, as it is for users. What pytest makes of the tests is made once, and not by each of its workers.
 test: export PYTHONDONTWRITEBYTECODE :=

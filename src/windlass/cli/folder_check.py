@@ -27,7 +27,6 @@ from windlass.paths import StudyPaths
 from windlass.refusals import check_slurm_plan
 from windlass.site.discover import slurm_answers
 from windlass.site.usage import fetch_answers, fetch_disks
-from windlass.slurm.queue import read_last_queue
 from windlass.spec import Overrides, study_from_command
 from windlass.submission import agents_may_be_there
 from windlass.view.fitness import FIT, UNFIT, judge, render_fitness
@@ -36,6 +35,7 @@ FILE = ".windlass-folder.json"  # in the folder that was looked at
 VERSION = 1
 _STARTING_S = 60.0  # that a second process on this machine has to answer
 _QUEUED_S = 24 * 3600.0  # that a job may wait; Ctrl-C cancels it
+_SETTLING_S = 5.0  # after a submission, in which the queue may not show the job yet
 _MOST_QUOTA_LINES = 12
 
 
@@ -127,11 +127,11 @@ def _ask_submitted(asked: Asked, paths: StudyPaths, folder: str) -> tuple[str, d
 
 
 def _is_there(paths: StudyPaths) -> Callable[[], bool]:
-    """Whether the job may still come: asked at most as often as the queue's last answer changes."""
+    """Whether the job may still come. The scheduler is asked every ten seconds at most."""
     began = time.monotonic()
 
     def is_there() -> bool:
-        return time.monotonic() - began < 5.0 or read_last_queue(paths.queue) is None or agents_may_be_there(paths)
+        return time.monotonic() - began < _SETTLING_S or agents_may_be_there(paths)
 
     return is_there
 
