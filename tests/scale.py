@@ -87,7 +87,7 @@ class Place:
         (self.project / f"{study}.yaml").write_text(
             f"name: {study}\ncommand: sh trial.sh {records}/{{n}} {asked.seconds} {{n}}\ncode: live\n"
             f"parameters: {{n: {list(range(asked.trials))}}}\nmetric: {{name: sum, goal: maximize}}\n"
-            f"slots: 1\nneeds: {{time: 25m, cpus: 1, memory: 100MB}}\n"
+            f"slots: 1\nneeds: {{time: 1m, cpus: 1, memory: 100MB}}\n"
             f"slurm: {{agents: {asked.agents}, throttle: {asked.agents}}}\n"
         )
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from tests.conftest import Project
+from windlass.collect.index import StudyIndex
+from windlass.paths import StudyPaths
 from windlass.planning import make_plan, read_missing
 from windlass.site.local import Site
 from windlass.spec import Overrides, study_from_command
+from windlass.states import State
 from windlass.view.plan import render_plan_text
 
 SITE = ["--site", "narval", "-a", "def-x", "-G", "a100", "-t", "30m"]
@@ -50,3 +57,32 @@ def test_trials_of_a_study_that_was_never_run() -> None:
         "the last is not known"
     )
     assert read_missing(study, "/nowhere", 2).count == 2 and read_missing(study, "/nowhere", 9).count == 5
+
+
+def test_a_listing_that_is_older_than_the_journal(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network file system shows an earlier listing until this process changes the folder, as NFS and sshfs do."""
+    project.write("study.yaml", "command: 'true {n}'\nparameters: {n: [1, 2]}\n")
+    project.run("run", "--on", "local", "--quiet")
+    paths = StudyPaths(str(project.study_folder()))
+    real_listdir, real_open = os.listdir, os.open
+    cached: list[str] | None = []
+
+    def listdir(folder: str) -> list[str]:
+        return cached if folder == paths.journal and cached is not None else real_listdir(folder)
+
+    def open_file(path: str, flags: int, *more: int) -> int:
+        nonlocal cached
+        if os.path.dirname(path) == paths.journal and flags & os.O_CREAT:
+            cached = None
+        return real_open(path, flags, *more)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(os, "open", open_file)
+    index = StudyIndex(paths)
+    index.refresh()
+    assert index.counts(2)[State.DONE] == 2
+    index.close()
+    assert "no record tells" not in capsys.readouterr().err
+    assert not [name for name in real_listdir(paths.journal) if not name.endswith(".jsonl")], "nothing is left there"

@@ -103,12 +103,20 @@ def test_code_data_outputs_and_results(project: Project, slurm_scratch: Cluster)
             "outputs: [model.bin]\nslots: 1\nneeds: {time: 10m, cpus: 8}\nslurm: {agents: 4}\n",
         )
         project.run("run", "--wait")
-        wait_for(lambda: project.counts() == {"done": 12}, 60)  # a listing may be old
+        assert project.counts() == {"done": 12}
         rows = project.json("results", "--json")
         assert {row["n"]: row["total"] for row in rows} == {n: 190_000 * n for n in range(12)}
         project.run("outputs", "--to", "kept")
         models = [path.read_bytes() for path in (project.folder / "kept").rglob("model.bin")]
         assert sorted(models) == [bytes([n]) * 100_000 for n in range(12)]
+
+
+def test_a_short_study_is_seen_at_once(project: Project, slurm_scratch: Cluster) -> None:
+    """Its agent begins and ends while the login node still has a listing without the agent's journal."""
+    with on_cluster(project, slurm_scratch):
+        words = ["--param", "n=[1,2]", "-t", "5m", "--slots", "1", "--agents", "1", "--", "echo", "value={n}"]
+        done = project.run("run", "--wait", *words)
+        assert "no record tells" not in done.stderr and project.counts() == {"done": 2}
 
 
 # For `make test-file-systems`: every kind of outage, shorter than the lease and longer.
@@ -180,7 +188,7 @@ def test_cancel(project: Project, slurm_scratch: Cluster) -> None:
         start_on_two_nodes(project, cluster, records)
         project.run("cancel", "--yes")
         wait_until_idle(cluster)
-        wait_for(lambda: project.counts() == {"cancelled": 12}, 60)
+        assert project.counts() == {"cancelled": 12}
         assert begun(records) == 4
         for path in holds.values():
             path.unlink()

@@ -16,7 +16,8 @@ from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, Cache, open_cache, open_memory, replace_cache
-from windlass.collect.missing import TrialIds, read_ended, report_missing
+from windlass.collect.listing import renew_listing
+from windlass.collect.missing import TrialIds, lacks_ends, read_ended, report_missing
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord
@@ -69,6 +70,9 @@ class StudyIndex:
         ended = read_ended(self._paths)
         try:
             self._refresh(self._sizes())
+            if lacks_ends(self._paths, ended, self):
+                renew_listing(self._paths.journal)
+                self._refresh(self._sizes())
         except OSError as error:
             remedy = "make it readable for this user, or move it out of the journal's folder"
             path = error.filename or self._paths.journal

@@ -41,6 +41,12 @@ def read_ended(paths: StudyPaths) -> Ranges:
     return rs.intersect(register.ended, register.current)
 
 
+def lacks_ends(paths: StudyPaths, ended: Ranges, records: Records) -> bool:
+    """Whether there are trials that ended and have no record of how."""
+    missing = rs.count(ended) - records.count_recorded(ended)
+    return missing > 0 and missing > rs.count(rs.intersect(ended, _select_current(paths, records.others())))
+
+
 def report_missing(paths: StudyPaths, ended: Ranges, records: Records) -> None:
     """Report what the journals lack: ends of trials, lines that cannot be read, and what they have of other trials."""
     others = _select_current(paths, records.others())
