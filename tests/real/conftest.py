@@ -25,6 +25,10 @@ SCRATCH_OPTIONS: dict[str, Any] = {"scratch": SCRATCH, "nodes_apart": True} if S
 if SCRATCH and SCRATCH not in FILE_SYSTEMS:
     pytest.exit(f"WINDLASS_TEST_SCRATCH is {SCRATCH!r}, and is to be one of {', '.join(FILE_SYSTEMS)}", 2)
 
+needs_local_disk = pytest.mark.skipif(
+    bool(SCRATCH), reason="the small disk that this test mounts is not seen by nodes that are apart"
+)
+
 
 def require_slurm() -> None:
     missing = find_missing_programs()

@@ -15,7 +15,7 @@ import pytest
 from scripts.slurm import Cluster
 
 from tests.conftest import Project, wait_for
-from tests.real.conftest import cancel_all, on_cluster
+from tests.real.conftest import cancel_all, needs_local_disk, on_cluster
 from tests.real.study import wait_until_idle
 from tests.real.test_survival import agents_of
 from tests.test_outputs import WRITER, kept
@@ -166,6 +166,8 @@ def test_the_node_dies_during_stage_out(bare: tuple[Project, Cluster, Path]) -> 
     cancel_all(cluster)
     project.run("clean", "--nodes", "node1", "--yes")
     assert not folder.exists()
+    # Where the file system caches listings, what the job has fetched is seen later.
+    wait_for(lambda: project.json("outputs", "--json"))
     assert [(file["path"], file["bytes"]) for file in project.json("outputs", "--json")] == [("out/1/big", size)]
     # While the queue's last answer still knows the job, the study is not touched.
     wait_for(lambda: project.run("clean", "--yes") and not list(outputs.rglob("*.part-*")))
@@ -213,6 +215,7 @@ def test_clean_nodes_touches_no_running_job(bare: tuple[Project, Cluster, Path])
     assert "no node 'nowhere'" in done_again.stderr
 
 
+@needs_local_disk
 @pytest.mark.skipif(os.getuid() != 0, reason="a small disk can only be mounted by root")
 def test_a_full_shared_folder(bare: tuple[Project, Cluster, Path]) -> None:
     """Outputs that find no room stay on the node, are told of, and are fetched when there is room."""
@@ -242,6 +245,7 @@ def test_a_full_shared_folder(bare: tuple[Project, Cluster, Path]) -> None:
         subprocess.run(["umount", "-l", str(shared)], check=False)
 
 
+@needs_local_disk
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts a small disk: only root may")
 def test_no_room_and_a_local_folder_that_goes_with_the_job(cluster_project: Project, slurm: Cluster) -> None:
     """The site's own folder is removed at the end: whose outputs were not kept is not done, and is executed again."""

@@ -12,7 +12,7 @@ import pytest
 from scripts.slurm import Cluster
 
 from tests.conftest import Project, wait_for
-from tests.real.conftest import on_cluster
+from tests.real.conftest import needs_local_disk, on_cluster
 from tests.real.study import (
     begun,
     check_witnesses,
@@ -179,6 +179,7 @@ def test_the_time_limit(project: Project, make_cluster: Callable[..., Cluster]) 
         check_witnesses(project, records, 2)
 
 
+@needs_local_disk
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts a small disk: only root may")
 def test_the_shared_folder_is_full(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project

@@ -16,8 +16,7 @@ from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, Cache, open_cache, open_memory, replace_cache
-from windlass.collect.listing import renew_listing
-from windlass.collect.missing import TrialIds, lacks_ends, read_ended, report_missing
+from windlass.collect.missing import TrialIds, lacks_ends, read_ended, renew_listing, report_missing
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from windlass.counted import counted
 from windlass.damage import report_damage
 from windlass.errors import FolderError
 from windlass.events import ID_LETTERS
+from windlass.journal.read import journal_files
 from windlass.paths import StudyPaths
 from windlass.trialfile import ENTRY_BYTES, TrialFile, beginning_number, entry_id, read_entries
 
@@ -39,6 +41,22 @@ def read_ended(paths: StudyPaths) -> Ranges:
     except FolderError:
         return []  # those who need the register report that
     return rs.intersect(register.ended, register.current)
+
+
+def renew_listing(folder: str) -> None:
+    """Have the next listing of a journals' folder, and the sizes of its files, come from the file system's server.
+
+    NFS and sshfs answer from a cache for up to a minute, so that the journal of an agent that has begun and ended
+    meanwhile is not there, or is shorter. A client drops what it has cached of a folder when it changes the folder
+    itself, and of a file when it opens it. Where this user may not write there, the cache's own time has to pass.
+    """
+    with contextlib.suppress(OSError):
+        path = os.path.join(folder, f".look-{os.uname().nodename}-{os.getpid()}")
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.unlink(path)
+    for path in journal_files(folder):
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def lacks_ends(paths: StudyPaths, ended: Ranges, records: Records) -> bool:
