@@ -18,6 +18,7 @@ from windlass.collect import absorb
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import read_register
 from windlass.collect.results import result_rows
+from windlass.damage import forget_reports
 from windlass.journal import read as journal_read
 from windlass.journal.read import JournalReader, for_each
 from windlass.paths import StudyPaths
@@ -38,15 +39,16 @@ def counted_calls(folder: str) -> Iterator[Counter[str]]:
 
     def wrap(name: str) -> Any:
         def call(*words: Any, **more: Any) -> Any:
-            found = words[0] if isinstance(words[0], str) else opened.get(words[0], "")
+            with lock:
+                found = words[0] if isinstance(words[0], str) else opened.get(words[0], "")
+                if name == "close":
+                    opened.pop(words[0], None)  # before another thread is given the same number
             result = real[name](*words, **more)
             if found.startswith(folder):
                 with lock:
                     counts[name] += 1
                     if name == "open":
                         opened[result] = found
-                    elif name == "close":
-                        opened.pop(words[0])
             return result
 
         return call
@@ -119,6 +121,18 @@ def test_what_another_process_has_read_meanwhile_is_no_loss_of_lines(many: Study
     assert late.counts(1000)[State.DONE] == 5 * _JOURNALS + 5
 
 
+def test_a_line_that_is_being_written_makes_no_answer_old(study: StudyPaths) -> None:
+    write(study, "a", finished(0, 5))
+    with open(study.journal_of("a"), "a") as file:
+        file.write('{"e":"start","t":9e9,"i":7')
+    index = look(study)
+    asked: list[int] = []
+    for _ in range(3):
+        index.refresh()
+        index.remembered("question", lambda: asked.append(1))
+    assert asked == [1]
+
+
 def test_a_journal_that_becomes_shorter_after_its_size_was_asked_for_is_noticed(study: StudyPaths) -> None:
     write(study, "a", finished(0, 5))
     path = study.journal_of("a")
@@ -149,6 +163,7 @@ def test_a_table_is_made_once_and_anew_when_something_has_changed(project: Proje
 
         return rows.remembered(words, render)
 
+    forget_reports()
     index = StudyIndex(paths)
     assert show(["a"], index) == show(["a"], index) == "['a'] 3" and made == ["a"]
     assert show(["b"], index) == "['b'] 3" and made == ["a", "b"]

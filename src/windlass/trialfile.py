@@ -39,6 +39,7 @@ _LOST = b',"lost":true}'  # how the line of a trial ends whose settings and comm
 _BASE_32 = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz234567", b"0123456789abcdefghijklmnopqrstuv")
 _BASE_32_TEXT = str.maketrans("abcdefghijklmnopqrstuvwxyz234567", "0123456789abcdefghijklmnopqrstuv")
 _CHUNK = 2000  # lines in memory at a time
+_NEAR = 200  # lines between two that are read together
 _NO_LINE = -1
 _REMEDY = "`windlass run` with the study file writes the lines of the study's trials anew"
 
@@ -146,6 +147,31 @@ class TrialFile:
         """The line of the trial of that number. Raises FolderError where it is damaged or missing."""
         ((_, line),) = self.iterate_lines(number, number + 1)
         return line
+
+    def read_many(self, numbers: Iterable[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The trials of these numbers, in ascending order. Raises FolderError for the first that is not there.
+
+        Lines that are not far apart are read together: on shared storage it is calls that take time, not bytes.
+        """
+        span: list[int] = []
+        for number in sorted(set(numbers)):
+            if span and (number - span[-1] > _NEAR or number - span[0] >= _CHUNK):
+                yield from self._read_span(span)
+                span = []
+            span.append(number)
+        if span:
+            yield from self._read_span(span)
+
+    def _read_span(self, numbers: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        wanted = set(numbers)
+        missing: list[int] = []
+        for number, line in self._checked_lines(numbers[0], numbers[-1] + 1):
+            if number in wanted and line is None:
+                missing.append(number)
+            elif number in wanted and line is not None:
+                yield number, json.loads(line)
+        if missing:
+            self.read_line(missing[0])
 
     def iterate_lines(self, first: int, stop: int, chunk: int = _CHUNK) -> Iterator[tuple[int, bytes]]:
         """Lines of trials `first` to `stop` - 1 with their numbers, a chunk in memory at a time.

@@ -41,7 +41,7 @@ Outputs = dict[int, ProgramOutput]
 Attempt = tuple[str, int]  # an agent, and the number that it gave an attempt
 _FOLLOW_S = 0.3
 _NOT_WELL = (State.FAILED, State.INTERRUPTED)
-_BATCH = 500  # trials whose last lines are in memory at a time
+_BATCH = 2000  # trials whose last lines are in memory at a time
 _MOST_NUMBERS = 20
 
 
@@ -198,13 +198,14 @@ def _show_failed(paths: StudyPaths, lines: int) -> None:
     while batch := list(itertools.islice(records, _BATCH)):
         attempts = [(record.agent, record.number, record.attempt) for record in batch if record.agent]
         ends = read_ends(paths, attempts, lines)
+        ids = {number: str(trial["id"]) for number, trial in trials.read_many(record.number for record in batch)}
         for record in batch:
             text = ends.get((record.number, record.attempt), b"")
             verdict = render_verdict(record)
             shown = from_traceback(text.decode("utf-8", "replace"))
             alike = groups.setdefault((verdict, reason_key(shown)), _Alike(verdict, text))
             alike.is_same = alike.is_same and text == alike.text
-            alike.trials.append((record.number, trials.read(record.number)["id"]))
+            alike.trials.append((record.number, ids[record.number]))
     index.close()
     trials.close()
     color = RED if wants_color(sys.stdout) else ""

@@ -63,19 +63,20 @@ def absorb(connection: sqlite3.Connection, pending: Sized, is_other: IsOther | N
     left = dict(pending)
     batch = _choose(connection, left)
     gathered = _Gathered(connection, is_other)
+    grown: list[_Pending] = []
     for journal, block in zip(batch, for_each(_Pending.fetch, batch), strict=True):
         if journal.reader.restarted:
             raise ShrunkError(journal.reader.path)
-        events = journal.reader.take(block)
+        if block:
+            gathered.add(journal.writer, journal.state, journal.reader.take(block))
+            grown.append(journal)
         # What is behind the last whole line belongs to a line that is being written.
         if not block or journal.reader.offset >= journal.size:
             del left[journal.reader.path]
-        gathered.add(journal.writer, journal.state, events)
     gathered.store()
-    read = [journal for journal in batch if journal.reader.offset]
-    rows_of = [(one.writer, one.reader.offset, one.reader.damaged, _render_state(one.state)) for one in read]
-    connection.executemany("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", rows_of)
-    if rows_of:
+    read = [(one.writer, one.reader.offset, one.reader.damaged, _render_state(one.state)) for one in grown]
+    connection.executemany("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", read)
+    if grown:
         bump_generation(connection)
     return left
 

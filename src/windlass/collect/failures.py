@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from windlass import __version__
 from windlass.claims.ranges import Ranges, contains
 from windlass.collect.index import StudyIndex
 from windlass.collect.reconcile import FailureGroup
@@ -39,7 +42,16 @@ class Failed(NamedTuple):
 
 
 def read_failures(paths: StudyPaths, index: StudyIndex, current: Ranges) -> tuple[FailureGroup, ...]:
-    """The groups of trials that failed, of those that the study has now; the largest group first."""
+    """The groups of trials that failed, of those that the study has now; the largest group first.
+
+    They are worked out once and remembered until a journal grows.
+    """
+    question = json.dumps(["failures", __version__, current])
+    found = index.remembered(question, lambda: [asdict(group) for group in _find_groups(paths, index, current)])
+    return tuple(FailureGroup(**{**group, "trials": tuple(group["trials"])}) for group in found)
+
+
+def _find_groups(paths: StudyPaths, index: StudyIndex, current: Ranges) -> tuple[FailureGroup, ...]:
     key_of = functools.lru_cache(maxsize=4096)(reason_key)
     groups: dict[tuple[Any, ...], list[Failed]] = {}
     for failed in map(Failed._make, index.failed()):
@@ -85,17 +97,17 @@ class _Settings:
         others = [number for number in self._ended if number not in members]
         if not others or len(numbers) > _MOST_READ:
             return {}
-        shared = self._read(numbers[0])
-        for number in numbers[1:]:
-            shared = _agreeing(shared, self._read(number))
+        settings = self._read(numbers)
+        shared = next(settings)
+        for other in settings:
+            shared = _agreeing(shared, other)
             if not shared:
                 return {}
         spaced = others[:: max(1, len(others) // _OTHERS_READ)]
-        return _differing(shared, map(self._read, spaced))
+        return _differing(shared, self._read(spaced))
 
-    def _read(self, number: int) -> dict[str, Any]:
-        settings: dict[str, Any] = self._trials.read(number)["settings"]
-        return settings
+    def _read(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+        return (trial["settings"] for _, trial in self._trials.read_many(numbers))
 
 
 def _agreeing(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from windlass.damage import report_damage
 from windlass.journal.pieces import PIECE
+from windlass.journal.read import for_each
 from windlass.paths import StudyPaths
 
 _INDEX_BYTES = PIECE.size * 65536
@@ -80,12 +81,15 @@ def read_ends(paths: StudyPaths, attempts: Iterable[tuple[str, int, int]], lines
     wanted: dict[str, set[tuple[int, int]]] = {}
     for agent, number, attempt in attempts:
         wanted.setdefault(agent, set()).add((number, attempt))
-    ends: dict[tuple[int, int], bytes] = {}
-    for agent, chosen in wanted.items():
-        for piece in OutputReader(paths, agent).read(chosen=chosen):
+
+    def read(agent: str) -> dict[tuple[int, int], bytes]:
+        ends: dict[tuple[int, int], bytes] = {}
+        for piece in OutputReader(paths, agent).read(chosen=wanted[agent]):
             key = (piece.number, piece.attempt)
             ends[key] = (ends.get(key, b"") + piece.data)[-_END_BYTES:]
-    return {key: _last(text, lines) for key, text in ends.items()}
+        return {key: _last(text, lines) for key, text in ends.items()}
+
+    return {key: text for ends in for_each(read, list(wanted)) for key, text in ends.items()}
 
 
 def last_lines(pieces: Iterator[Piece], lines: int) -> bytes:

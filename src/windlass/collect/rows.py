@@ -48,8 +48,9 @@ def render_row(number: int, history: TrialHistory) -> Row:
     event, rank = verdict.event, verdict.rank
     if rank == END:
         get = event.get
+        duration_s = whole_s(event) if "use" in event else get("dur")
         details: Row = (
-            get("n"), get("start"), whole_s(event) if "use" in event else get("dur"), get("code"), get("sig"), get("stage"), get("out"),
+            get("n"), get("start"), duration_s, get("code"), get("sig"), get("stage"), get("out"),
             get("rss_mb"), get("cpu_s"), get("step"), _render_metrics(get("m")), get("note"),
             _render_use(get("use")), get("why"),
         )  # fmt: skip
