@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import Project
-from tests.test_index import finished, local_disk, look, on_disk, study, write
+from tests.test_index import _write_trials, finished, local_disk, look, on_disk, study, write
 from windlass.collect import absorb
+from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import read_register
 from windlass.collect.results import result_rows
 from windlass.damage import forget_reports
+from windlass.ids import trial_id
 from windlass.journal import read as journal_read
 from windlass.journal.read import JournalReader, for_each
 from windlass.paths import StudyPaths
@@ -131,6 +133,23 @@ def test_a_line_that_is_being_written_makes_no_answer_old(study: StudyPaths) -> 
         index.refresh()
         index.remembered("question", lambda: asked.append(1))
     assert asked == [1]
+
+
+def test_settings_of_trials_that_failed_are_read_together_and_once(study: StudyPaths, on_disk: None) -> None:
+    _write_trials(study, [trial_id({"lr": number}, "") for number in range(1000)])
+    events = finished(0, 1000)
+    for event in events[1::20]:
+        event.update(cause="failed", code=1, m={})
+    write(study, "a", events)
+    index = look(study)
+    with counted_calls(study.trials) as first:
+        (group,) = read_failures(study, index, [(0, 1000)])
+    assert (group.count, group.trials[:3]) == (100, (0, 10, 20))
+    # The trials that failed are read in one go, and then some of the others: each time the length and the lines.
+    assert first["pread"] <= 2 and first["open"] == first["close"] == 1
+    with counted_calls(study.trials) as again:
+        assert read_failures(study, index, [(0, 1000)]) == (group,)
+    assert not again
 
 
 def test_a_journal_that_becomes_shorter_after_its_size_was_asked_for_is_noticed(study: StudyPaths) -> None:

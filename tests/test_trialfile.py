@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from windlass import trialfile
 from windlass.bundle.trialwriter import TrialWriter
 from windlass.damage import forget_reports
 from windlass.errors import FolderError
@@ -156,3 +157,22 @@ def damage(chance: random.Random, data: bytes) -> bytes:
             changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         return bytes(changed)
     return data[:place] + data[end:] if kind == 2 else data[:end] + data[place:]
+
+
+def test_many_trials_are_read_in_the_order_of_their_numbers(paths: StudyPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    for near in (0, 3, 200):  # one by one, in pieces, all together
+        monkeypatch.setattr(trialfile, "_NEAR", near)
+        file = TrialFile(paths)
+        found = list(file.read_many([7, 1, 2, 11, 7]))
+        assert [(number, trial["id"]) for number, trial in found] == [(n, ALL[n]) for n in (1, 2, 7, 11)]
+        assert list(file.read_many([])) == []
+        file.close()
+    forget_reports()
+    lines = Path(paths.trials).read_bytes().splitlines(keepends=True)
+    lines[5] = lines[5].replace(b"train.py", b"tr_in.py")
+    Path(paths.trials).write_bytes(b"".join(lines))
+    file = TrialFile(paths)
+    assert [number for number, _ in file.read_many([4, 6])] == [4, 6]
+    with pytest.raises(FolderError, match="the line of trial 5 is damaged"):
+        list(file.read_many([4, 5, 6]))
+    file.close()
