@@ -178,7 +178,7 @@ def _parts(events: list[dict[str, Any]]) -> Iterator[tuple[list[Event], set[int]
         touched = event.get("i")
         if type(touched) is not int or not 0 <= touched < NUMBER_LIMIT:
             touched = _touched(event)
-        if type(touched) is int:
+        if isinstance(touched, int):
             numbers.add(touched)
         elif touched is not None:
             for piece, piece_numbers in touched:
