@@ -153,7 +153,7 @@ def test_trials_that_an_agent_did_not_hear_of_are_executed(tmp_path: Path, alway
     unheard = rs.subtract(register_file.read().held["agent"], [(0, 2)])
     assert rs.count(unheard) == 3
     assert rs.intersect(claimer.take(1, 0.0, {1}), unheard) == unheard
-    os.unlink(os.path.join(paths.claims, requests_in(paths)[0]))
+    assert not requests_in(paths), "an agent removes the requests that it made before"
     put_request(paths, ask_for_trials("agent", 3, 0.0, 0, []))
     Claimer(paths, "third").take(1, 0.0, set())
     claimer.give_back([(1, 2)])

@@ -40,6 +40,7 @@ class Server:
         self.steps = 0
         self.newest: Register | None = None
         self.number = 0
+        self.wrong: AssertionError | None = None  # the first of the rules below that was broken
         self.applied: set[str] = set()  # tokens of requests that are part of a state
 
     def added(self, name: str) -> None:
@@ -54,7 +55,7 @@ class Server:
         assert sum(map(rs.count, places)) == TOTAL, "a trial is in two places"
         before = set() if self.newest is None else set(self.newest.served)
         fresh = set(state.served) - before
-        assert not fresh & self.applied, "a request was applied twice"
+        assert not fresh & self.applied and len(set(state.served)) == len(state.served), "a request was applied twice"
         self.applied |= fresh
         self.newest, self.number = state, int(name)
 
@@ -88,7 +89,10 @@ class Client(Disk):
         assert os.path.basename(path) not in self._server.files
         self._server.files[os.path.basename(path)] = content
         self._listing = None  # a client forgets its listing when it changes the folder itself
-        self._server.added(os.path.basename(path))
+        try:
+            self._server.added(os.path.basename(path))
+        except AssertionError as error:
+            self._server.wrong = self._server.wrong or error
 
     def link(self, source: str, target: str, data: bytes) -> bool:
         self._step()
@@ -120,6 +124,7 @@ class Agent:
         self.name = name
         self.executed: list[int] = []
         self.is_over, self.is_killed = False, False
+        self.until = 0  # It makes no step before.
         self.error: BaseException | None = None
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._disk = Client(server, self._step, oldest)
@@ -207,6 +212,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "FEWEST", 3)
     monkeypatch.setattr(states, "LISTED_S", 400.0)  # in steps, as are all times here
     monkeypatch.setattr(combine, "FEW", 1)
+    monkeypatch.setattr(combine, "_KEPT_SERVED", 2)
     monkeypatch.setattr(combine, "_FORGOTTEN", 8)
     no_time = types.SimpleNamespace(sleep=lambda _: None, monotonic=lambda: 0.0)
     for module in (states, combine, register, precedence):
@@ -225,14 +231,19 @@ def test_random_interleavings(seed: int, small_limits: None) -> None:
     while any(not agent.is_over for agent in agents):
         server.steps += 1
         assert server.steps < STEPS, "they do not come to an end"
-        chosen = server.chance.choice([agent for agent in agents if not agent.is_over])
+        working = [agent for agent in agents if not agent.is_over]
+        chosen = server.chance.choice([agent for agent in working if agent.until <= server.steps] or working)
+        if server.chance.random() < 0.01:
+            chosen.until = server.steps + server.chance.choice(
+                [100, 1000]
+            )  # so slow that its number is one of the past
         if killable and server.chance.random() < 0.003:
             killable -= 1
             chosen.kill()
         else:
             chosen.advance()
-        if chosen.error is not None:
-            raise chosen.error
+        if server.wrong is not None or chosen.error is not None:
+            raise server.wrong or chosen.error or AssertionError
         if server.steps % 50 == 0:
             for agent in agents:
                 if agent.is_killed:

@@ -106,28 +106,32 @@ class Desk:
             return state.register
         changed = self._apply(state, request)
         if self._file.swap(state, changed, Attempt(state.look.number + 1, os.urandom(4).hex())):
-            self._sweep(state)
+            self._sweep(state, request)
             return changed
         self.lost += 1
         return None
 
     def _apply(self, state: State, request: Request) -> Register:
         """The state with this request and all others that wait."""
-        # A listing that is older than the state may show requests which have been applied and forgotten since.
-        listed = parse_requests(state.look.names).values() if state.look.is_listed else ()
+        changed = state.register.copy()
+        if not state.look.is_listed:
+            # A listing that is older than the state shows requests which have been applied, removed and forgotten
+            # since, and lacks others: neither can be applied by it, nor can tokens be forgotten.
+            serve_all(changed, [request], len(changed.served))
+            return changed
+        listed = parse_requests(state.look.names).values()
         self._waiting = len(listed)
         others = [other for other in listed if other.agent != request.agent]
-        changed = state.register.copy()
         serve_all(changed, [*others, request], _KEPT_SERVED)
         return changed
 
-    def _sweep(self, state: State) -> None:
-        """Remove requests that were applied long ago: those who made them have been killed."""
-        if len(state.register.served) > _FORGOTTEN:
-            forgotten = set(state.register.served[_FORGOTTEN:])
-            for name, request in parse_requests(state.look.names).items():
-                if request.token in forgotten:
-                    self._disk.remove(os.path.join(self._folder, name))
+    def _sweep(self, state: State, own: Request) -> None:
+        """Remove requests that were applied long ago, whose makers have been killed, and former ones of this agent."""
+        forgotten = set(state.register.served[_FORGOTTEN:])
+        for name, request in parse_requests(state.look.names).items():
+            is_former = request.agent == own.agent and request.token != own.token
+            if is_former or request.token in forgotten:
+                self._disk.remove(os.path.join(self._folder, name))
 
 
 def remove_requests(register_file: RegisterFile, agents: Collection[str]) -> None:
