@@ -422,6 +422,43 @@ def test_an_idle_agent_takes_what_another_gives_back_and_ends_with_the_study(pro
                 process.communicate()
 
 
+_NODE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts"]
+
+
+def _can_be_apart() -> bool:
+    return (
+        bool(shutil.which("unshare"))
+        and not subprocess.run([*_NODE, "true"], capture_output=True, check=False).returncode
+    )
+
+
+@pytest.mark.skipif(not _can_be_apart(), reason="process-number namespaces are not allowed here")
+def test_a_node_that_vanishes_is_noticed_when_its_lease_is_over(project: Project, tmp_path: Path) -> None:
+    """The agent there has process numbers and a host name of its own, so that only its journal tells of it."""
+    marks = tmp_path / "marks"
+    project.write("config/windlass/site.toml", 'lease = "6s"\n')
+    project.write("trial.sh", f'hostname >> "{marks}"; [ "$(wc -l < "{marks}")" -gt 1 ] || sleep 600\n')
+    project.write("study.yaml", "command: sh trial.sh {a}\nparameters: {a: [1]}\n")
+    words = project.words("run", "study.yaml", "--slots", "1")
+    node = [*_NODE, "sh", "-c", 'hostname far-node; exec "$@"', "sh", *words]
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(node, cwd=project.folder, env=project.env, **streams)
+    second: subprocess.Popen[str] | None = None
+    try:
+        wait_for(marks.exists)
+        second = project.start("run", "study.yaml", "--slots", "1")
+        wait_for(lambda: len(_agents(project)) == 2)
+        first.kill()
+        second.communicate(timeout=200)
+        assert second.returncode == 0 and project.counts() == {"done": 1}
+        assert marks.read_text().splitlines() == ["far-node", os.uname().nodename]
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.communicate()
+
+
 def _agents(project: Project) -> list[int]:
     """Process numbers of the agents that have begun, from their journals."""
     found: list[int] = []
