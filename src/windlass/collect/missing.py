@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Protocol
 
-from windlass.agent import filesystems
 from windlass.claims import ranges as rs
 from windlass.claims.ranges import Range, Ranges
 from windlass.claims.register import RegisterFile
@@ -47,9 +46,12 @@ def read_ended(paths: StudyPaths) -> Ranges:
 
 
 def may_be_behind(folder: str) -> bool:
-    """Whether a folder is on a network file system, whose clients may show what it was some time ago."""
+    """Whether a folder is on a file system without a disk of its own, as all network file systems are.
+
+    Their clients may show what the folder was some time ago.
+    """
     with contextlib.suppress(OSError):
-        return filesystems.is_shared(filesystems.read_mounts().get(os.stat(folder).st_dev, ""))
+        return os.major(os.stat(folder).st_dev) == 0
     return False
 
 
