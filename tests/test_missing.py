@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.conftest import Project
+from windlass.collect import index as index_module
 from windlass.collect.index import StudyIndex
 from windlass.paths import StudyPaths
 from windlass.planning import make_plan, read_missing
@@ -59,25 +60,26 @@ def test_trials_of_a_study_that_was_never_run() -> None:
     assert read_missing(study, "/nowhere", 2).count == 2 and read_missing(study, "/nowhere", 9).count == 5
 
 
+@pytest.mark.parametrize("looks", [1, 2])
 def test_a_listing_that_is_older_than_the_journal(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], looks: int
 ) -> None:
-    """A network file system shows an earlier listing until this process changes the folder, as NFS and sshfs do."""
+    """A network file system shows an earlier listing until this process changes the folder, or a little longer."""
     project.write("study.yaml", "command: 'true {n}'\nparameters: {n: [1, 2]}\n")
     project.run("run", "--on", "local", "--quiet")
     paths = StudyPaths(str(project.study_folder()))
     real_listdir, real_open = os.listdir, os.open
-    cached: list[str] | None = []
+    changes = 0
 
     def listdir(folder: str) -> list[str]:
-        return cached if folder == paths.journal and cached is not None else real_listdir(folder)
+        return [] if folder == paths.journal and changes < looks else real_listdir(folder)
 
     def open_file(path: str, flags: int, *more: int) -> int:
-        nonlocal cached
-        if os.path.dirname(path) == paths.journal and flags & os.O_CREAT:
-            cached = None
+        nonlocal changes
+        changes += os.path.dirname(path) == paths.journal and bool(flags & os.O_CREAT)
         return real_open(path, flags, *more)
 
+    monkeypatch.setattr(index_module, "may_be_behind", lambda folder: True)
     monkeypatch.setattr(os, "listdir", listdir)
     monkeypatch.setattr(os, "open", open_file)
     index = StudyIndex(paths)

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, Cache, open_cache, open_memory, replace_cache
-from windlass.collect.missing import TrialIds, lacks_ends, read_ended, renew_listing, report_missing
+from windlass.collect.missing import TrialIds, lacks_ends, may_be_behind, read_ended, renew_listing, report_missing
 from windlass.collect.timeleft import Durations
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord
@@ -26,6 +27,7 @@ from windlass.states import State
 
 _LATEST = 1000  # trials whose durations tell the spread of all
 _NOT_WELL = (State.FAILED, State.INTERRUPTED, State.CANCELLED)
+_PAUSES_S = (0.0, 0.3, 0.7, 1.5)  # before another look for records that must be there
 
 
 class StudyIndex:
@@ -69,14 +71,23 @@ class StudyIndex:
         ended = read_ended(self._paths)
         try:
             self._refresh(self._sizes())
-            if lacks_ends(self._paths, ended, self):
-                renew_listing(self._paths.journal)
-                self._refresh(self._sizes())
+            self._catch_up(ended)
         except OSError as error:
             remedy = "make it readable for this user, or move it out of the journal's folder"
             path = error.filename or self._paths.journal
             raise FolderError(f"{path}: {error.strerror or error}\n  hint: {remedy}") from error
         report_missing(self._paths, ended, self)
+
+    def _catch_up(self, ended: Sequence[Range]) -> None:
+        """Look again where trials have ended without a record: a network file system may show earlier journals."""
+        for pause_s in _PAUSES_S:
+            if not lacks_ends(self._paths, list(ended), self) or not may_be_behind(self._paths.journal):
+                return
+            time.sleep(pause_s)
+            is_recent = renew_listing(self._paths.journal)
+            self._refresh(self._sizes())
+            if not is_recent:
+                return
 
     def others(self) -> list[int]:
         """Numbers of trials that have no record of their own, but one of another trial, in order."""

@@ -23,6 +23,8 @@ from windlass.trialfile import ENTRY_BYTES, TrialFile, beginning_number, entry_i
 
 _SHIFT = 64 - 5 * (ID_LETTERS - 1)  # an id begins with a t, and each letter after it has five bits
 
+_LATELY_S = 90.0  # longer than any file system shows what is out of date
+
 
 class Records(Protocol):
     """What journals have, as far as it is compared here."""
@@ -43,20 +45,37 @@ def read_ended(paths: StudyPaths) -> Ranges:
     return rs.intersect(register.ended, register.current)
 
 
-def renew_listing(folder: str) -> None:
+def may_be_behind(folder: str) -> bool:
+    """Whether a folder is on a file system without a disk of its own, as all network file systems are.
+
+    Their clients may show what the folder was some time ago.
+    """
+    with contextlib.suppress(OSError):
+        return os.major(os.stat(folder).st_dev) == 0
+    return False
+
+
+def renew_listing(folder: str) -> bool:
     """Have the next listing of a journals' folder, and the sizes of its files, come from the file system's server.
 
     NFS and sshfs answer from a cache for up to a minute, so that the journal of an agent that has begun and ended
     meanwhile is not there, or is shorter. A client drops what it has cached of a folder when it changes the folder
     itself, and of a file when it opens it. Where this user may not write there, the cache's own time has to pass.
+
+    Returns whether a journal was written to lately: then a client that keeps sizes for a second may still be behind.
     """
+    now = newest = 0.0
     with contextlib.suppress(OSError):
         path = os.path.join(folder, f".look-{os.uname().nodename}-{os.getpid()}")
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        now = os.stat(path).st_mtime  # by the clock of the file system, as the times of the journals
         os.unlink(path)
     for path in journal_files(folder):
         with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            newest = max(newest, os.fstat(descriptor).st_mtime)
+            os.close(descriptor)
+    return now > 0 and (newest == 0 or now - newest < _LATELY_S)
 
 
 def lacks_ends(paths: StudyPaths, ended: Ranges, records: Records) -> bool:
