@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import Project
 from tests.faulty import ERRORS, LOOKS, Fault, FaultyStudy, Looks, build_library, count_calls, try_fault
+from tests.sshfs import bring_server_back, sshfs, take_server_away
 
 SEED = 13
 
@@ -91,6 +92,27 @@ class TestAnOutage:
         assert process.wait(120) == 130
         assert process.stderr.read().strip() == "interrupted"
         process.stderr.close()
+
+
+def test_a_real_server_that_is_away_for_a_while(tmp_path: Path, project: Project) -> None:
+    """Several commands at once, on a mount whose server is ended and comes back."""
+    project.write("study.yaml", "name: s\ncommand: echo loss={x}\nparameters: {x: [1, 2]}\nmetrics: [loss]\n")
+    data = tmp_path / "data"
+    data.mkdir()
+    with sshfs(data, tmp_path / "mount", "reconnect", "cache=no") as mount:
+        place = ("--folder", str(mount / "studies"))
+        project.run("run", "study.yaml", "--on", "local", *place)
+        plain = project.run("results", "--json", *place).stdout
+        take_server_away(mount)
+        lines = (("status", "s"), ("results", "--json"), ("logs", "0"), ("run", "study.yaml", "--on", "local"))
+        commands = [project.start(*words, *place) for words in lines]
+        for command in commands:
+            assert command.stderr is not None
+            assert command.stderr.readline().startswith(f"waiting for {mount}")
+        bring_server_back(mount)
+        ended = [command.communicate(timeout=300) for command in commands]
+        assert [command.returncode for command in commands] == [0, 0, 0, 0], ended
+        assert ended[1][0] == plain and "loss=1" in ended[2][0]
 
 
 def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(project: Project) -> None:

@@ -114,7 +114,7 @@ def ending_early(condition: Callable[[], bool]) -> Iterator[None]:
 
 def insist(step: Callable[[], Result], place: str) -> Result:
     """Take a step that can be taken twice, again if need be: until no call in it fails for an outage."""
-    repeated = False
+    began: float | None = None
     while True:
         try:
             result = step()
@@ -122,12 +122,18 @@ def insist(step: Callable[[], Result], place: str) -> Result:
             cause = error.__cause__ if isinstance(error, FolderError) else error
             if not is_passing(error) or not isinstance(cause, OSError):
                 raise
+            began = time.monotonic() if began is None else began
+            _outage.began = began  # also where calls within the step have succeeded at the second attempt
             _outage.wait(place, cause)
-            repeated = True
             continue
-        if repeated:
+        if began is not None:
             _outage.end()
         return result
+
+
+def forget_outage() -> None:
+    """The file system answers, after somebody went on although it was out of reach: the next outage is a new one."""
+    _outage.end()
 
 
 # -- calls of the standard library
