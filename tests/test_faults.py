@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,35 @@ class TestAnOutage:
         assert process.wait(120) == 130
         assert process.stderr.read().strip() == "interrupted"
         process.stderr.close()
+
+
+def test_threads_that_wait_end_with_ctrl_c(tmp_path: Path, library: str) -> None:
+    """Journals of large studies are read by several threads; the system reports Ctrl-C to the main one alone."""
+    (tmp_path / "file").write_text("x")
+    code = (
+        "import sys, concurrent.futures as futures; from windlass.patience import patient_calls\n"
+        "with patient_calls(), futures.ThreadPoolExecutor(2) as pool:\n"
+        "    list(pool.map(lambda n: open(sys.argv[2]).read(), range(2)))"
+    )
+    # The library looks for the name of the program among its words.
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "windlass", str(tmp_path / "file")],
+        env={
+            **os.environ,
+            **Fault("client", 1, "EIO", 3_600_000).variables(),
+            "LD_PRELOAD": library,
+            "FAULT_FOLDER": str(tmp_path.resolve()),
+            "FAULT_LOG": f"{library}.log",
+            "WINDLASS_PATIENCE_S": "3600",
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("waiting for")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode != 0 and "KeyboardInterrupt" in errors
 
 
 def test_a_real_server_that_is_away_for_a_while(tmp_path: Path, project: Project) -> None:
