@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Project
 from tests.faulty import ERRORS, LOOKS, Fault, FaultyStudy, Looks, build_library, count_calls, try_fault
+from tests.sshfs import bring_server_back, sshfs, take_server_away
 
 SEED = 13
 
@@ -91,6 +95,56 @@ class TestAnOutage:
         assert process.wait(120) == 130
         assert process.stderr.read().strip() == "interrupted"
         process.stderr.close()
+
+
+def test_threads_that_wait_end_with_ctrl_c(tmp_path: Path, library: str) -> None:
+    """Journals of large studies are read by several threads; the system reports Ctrl-C to the main one alone."""
+    (tmp_path / "file").write_text("x")
+    code = (
+        "import sys, concurrent.futures as futures; from windlass.patience import patient_calls\n"
+        "with patient_calls(), futures.ThreadPoolExecutor(2) as pool:\n"
+        "    list(pool.map(lambda n: open(sys.argv[2]).read(), range(2)))"
+    )
+    # The library looks for the name of the program among its words.
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "windlass", str(tmp_path / "file")],
+        env={
+            **os.environ,
+            **Fault("client", 1, "EIO", 3_600_000).variables(),
+            "LD_PRELOAD": library,
+            "FAULT_FOLDER": str(tmp_path.resolve()),
+            "FAULT_LOG": f"{library}.log",
+            "WINDLASS_PATIENCE_S": "3600",
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("waiting for")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode != 0 and "KeyboardInterrupt" in errors
+
+
+def test_a_real_server_that_is_away_for_a_while(tmp_path: Path, project: Project) -> None:
+    """Several commands at once, on a mount whose server is ended and comes back."""
+    project.write("study.yaml", "name: s\ncommand: echo loss={x}\nparameters: {x: [1, 2]}\nmetrics: [loss]\n")
+    data = tmp_path / "data"
+    data.mkdir()
+    with sshfs(data, tmp_path / "mount", "reconnect", "cache=no") as mount:
+        place = ("--folder", str(mount / "studies"))
+        project.run("run", "study.yaml", "--on", "local", *place)
+        plain = project.run("results", "--json", *place).stdout
+        take_server_away(mount)
+        lines = (("status", "s"), ("results", "--json"), ("logs", "0"), ("run", "study.yaml", "--on", "local"))
+        commands = [project.start(*words, *place) for words in lines]
+        for command in commands:
+            assert command.stderr is not None
+            assert command.stderr.readline().startswith(f"waiting for {mount}")
+        bring_server_back(mount)
+        ended = [command.communicate(timeout=300) for command in commands]
+        assert [command.returncode for command in commands] == [0, 0, 0, 0], ended
+        assert ended[1][0] == plain and "loss=1" in ended[2][0]
 
 
 def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(project: Project) -> None:

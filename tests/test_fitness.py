@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import Project, wait_for
+from tests.sshfs import sshfs
 from windlass.agent import fitness
 from windlass.view.fitness import FIT, LIMITED, UNFIT, judge, render_fitness
 
-SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/lib/sftp-server", "/usr/libexec/openssh/sftp-server")
 RACE = {"problem": "", "rounds": 30, "wrong": 0}
 OTHER = {
     "host": "n2",
@@ -125,31 +122,6 @@ def test_a_folder_that_cannot_be_made(project: Project) -> None:
     project.write("file", "")
     done = project.run("doctor", "--folder", str(project.folder / "file" / "studies"), "--on", "local", code=2)
     assert "no study can be written there (Not a directory)" in done.stderr and "hint:" in done.stderr
-
-
-@contextlib.contextmanager
-def sshfs(data: Path, mount: Path, *options: str) -> Iterator[Path]:
-    """The folder `data`, mounted once more by a real network file system, with a server of its own."""
-    server = next((path for path in SERVERS if os.access(path, os.X_OK)), None)
-    if shutil.which("sshfs") is None or server is None or not os.path.exists("/dev/fuse"):
-        pytest.skip("sshfs, sftp-server and /dev/fuse are needed")
-    mount.mkdir()
-    only = mount.with_suffix(".sh")
-    only.write_text(f"#!/bin/sh\nexec {server}\n")
-    only.chmod(0o700)
-    words = ["sshfs", "-f", "-o", ",".join([f"ssh_command={only}", *options]), f"x:{data}", str(mount)]
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        wait_for(lambda: os.path.ismount(mount) or process.poll() is not None)
-        if process.poll() is not None:
-            pytest.skip(f"sshfs cannot mount here: {process.stderr.read().strip()}")
-        yield mount
-    finally:
-        subprocess.run(["umount", "-l", str(mount)], check=False, stderr=subprocess.DEVNULL)
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def test_a_network_file_system_with_two_mounts(tmp_path: Path, project: Project) -> None:

@@ -31,7 +31,7 @@ from windlass.launch.base import LaunchedAgents, Launcher
 from windlass.launch.control import send_cancel
 from windlass.model import Plan, Study, Submitted, Terms
 from windlass.paths import StudyPaths
-from windlass.patience import ending_early, insist
+from windlass.patience import ending_early, forget_outage, insist
 from windlass.planning import done_numbers
 from windlass.refusals import check_local_plan
 from windlass.search import iterate_trials
@@ -288,7 +288,7 @@ def _supervise(
 ) -> bool:
     """Keep an agent going until the trials are through. Returns whether the user interrupted it."""
     deaths = 0
-    with _Interrupts() as interrupts:
+    with _Interrupts() as interrupts, ending_early(lambda: interrupts.count > 1):
         while True:
             ended_before = follower.ended
             agents = launcher.launch(paths.folder, slots)
@@ -340,11 +340,13 @@ def _update(follower: Follower, interrupts: _Interrupts, heard: int, is_last: bo
     """
     try:
         with ending_early(lambda: interrupts.count > heard):
-            return follower.update()
+            news = follower.update()
     except OutOfReach:
         if is_last:
             raise
         return False
+    forget_outage()
+    return news
 
 
 def _pass_on(agents: LaunchedAgents, heard: int, count: int, reporter: Reporter, follower: Follower) -> None:

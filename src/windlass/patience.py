@@ -17,6 +17,7 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ class _Outage:
         self.began: float | None = None
         self.is_shown = False
         self.ends_early: Callable[[], bool] | None = None  # whether somebody has something better to do than to wait
+        self.is_interrupted = False  # Ctrl-C: the system tells the main thread alone, and others may wait as well
 
     def wait(self, place: str, error: OSError) -> None:
         """Wait before the next attempt. Raises OutOfReach when the limit is over."""
@@ -64,7 +66,7 @@ class _Outage:
         if self.began is None:
             self.began = now
         waited_s, limit_s = now - self.began, _limit_s()
-        if waited_s >= limit_s or (self.ends_early is not None and self.ends_early()):
+        if waited_s >= limit_s or self.is_interrupted or (self.ends_early is not None and self.ends_early()):
             raise out_of_reach(place, error, waited_s) from error
         if waited_s >= _QUIET_S and not self.is_shown:
             self.is_shown = True
@@ -114,7 +116,7 @@ def ending_early(condition: Callable[[], bool]) -> Iterator[None]:
 
 def insist(step: Callable[[], Result], place: str) -> Result:
     """Take a step that can be taken twice, again if need be: until no call in it fails for an outage."""
-    repeated = False
+    began: float | None = None
     while True:
         try:
             result = step()
@@ -122,12 +124,18 @@ def insist(step: Callable[[], Result], place: str) -> Result:
             cause = error.__cause__ if isinstance(error, FolderError) else error
             if not is_passing(error) or not isinstance(cause, OSError):
                 raise
+            began = time.monotonic() if began is None else began
+            _outage.began = began  # also where calls within the step have succeeded at the second attempt
             _outage.wait(place, cause)
-            repeated = True
             continue
-        if repeated:
+        if began is not None:
             _outage.end()
         return result
+
+
+def forget_outage() -> None:
+    """The file system answers, after somebody went on although it was out of reach: the next outage is a new one."""
+    _outage.end()
 
 
 # -- calls of the standard library
@@ -137,6 +145,10 @@ def insist(step: Callable[[], Result], place: str) -> Result:
 def patient_calls() -> Iterator[None]:
     """While this is entered, calls that read, or that change names, outlast an outage. For the command line."""
     _outage.__init__()  # type: ignore[misc]
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, _interrupt)
     wrapped = {name: _wrap(getattr(os, name)) for name in _READS}
     wrapped |= {name: _wrap(getattr(os, name), _PASSING, accept) for name, accept in _CHANGES.items()}
     wrapped |= {name: _wrap_descriptor(getattr(os, name)) for name in ("fstat", "read", "pread")}
@@ -158,11 +170,18 @@ def patient_calls() -> Iterator[None]:
     try:
         yield
     finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         builtins.open = io.open = plain_open
         for name, function in before.items():
             setattr(os, name, function)
             for names in supporting:
                 names.discard(wrapped[name])
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    _outage.is_interrupted = True
+    signal.default_int_handler(number, frame)
 
 
 _READS = ("stat", "lstat", "listdir", "readlink", "statvfs")
