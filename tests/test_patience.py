@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -301,3 +303,22 @@ def test_a_guard_that_was_stopped_itself_waits_a_moment(monkeypatch: pytest.Monk
     one.now = 2600.0
     one.look_until(2602.5)
     assert one.page.fired == 1, "it was not"
+
+
+COMPANION = """
+import os, subprocess, sys
+from windlass.agent.companion import Companion
+companion = Companion({"agent": "agent-of-a-test", "runtime": "", "boot": ""})
+companion.lease_s, companion.grace_s = 2.0, 0.1
+rank = subprocess.Popen(["sleep", "600"], env={**os.environ, "WINDLASS_AGENT": "agent-of-a-test"})
+try:
+    companion._do({"do": "proof", "age_s": 0.0})
+    sys.exit(0 if rank.wait(timeout=120) == -15 else 1)
+finally:
+    rank.kill()
+"""
+
+
+def test_a_companion_ends_trials_whose_agent_sends_no_proofs() -> None:
+    """On the other nodes of a job there is no guard."""
+    assert subprocess.run([sys.executable, "-c", COMPANION], timeout=180, check=False).returncode == 0

@@ -239,6 +239,12 @@ class Agent:
         self._journal.close()
         return code
 
+    def _make_reach(self, slots: int) -> Reach:
+        stop_signal = int(getattr(signal, f"SIG{self._config.stop_signal}"))
+        rule = FenceRule(self._limits.lease_s, self._config.grace_s, stop_signal)
+        folder = self._scratch.made or self._runtime_folder
+        return Reach(self._id, folder, self._journal, FencePage(slots), rule)
+
     def _make_environment(self, ready: Ready) -> Dict[str, str]:
         """The variables that all trials of this agent get."""
         config, folder = self._config, self._runtime_folder
@@ -261,8 +267,8 @@ class Agent:
         limits = self._limits
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
         workplace = Workplace(config, paths, self._id, env, ready.folders) if ready.folders is not None else None
-        page = FencePage(len(slots))
-        rule = FenceRule(limits.lease_s, config.grace_s, int(getattr(signal, f"SIG{config.stop_signal}")))
+        reach = self._make_reach(len(slots))
+        page = reach.page
         runner = Runner(
             config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges, workplace, page
         )
@@ -270,6 +276,7 @@ class Agent:
             if workplace is not None:
                 workplace.others = ready.companions
             runner.join(ready.companions)
+            reach.pulse.on_proof = ready.companions.prove
         runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
         kind = Loop if config.measure is None else SurveyLoop
         claimer = Claimer(paths, self._id)
@@ -288,7 +295,7 @@ class Agent:
             self._arguments.launcher_fd,
             waiting,
             limits,
-            Reach(self._id, self._scratch.made or folder, self._journal, page, rule),
+            reach,
         )
         loop.companions = ready.companions
         if isinstance(loop, SurveyLoop):
