@@ -15,15 +15,19 @@ import pytest
 
 from tests.conftest import Project
 from windlass.agent import reach
+from windlass.agent.child import Trial
 from windlass.agent.claim import Claimer
 from windlass.agent.fence_page import FencePage
+from windlass.agent.finder import Finder, Place
 from windlass.agent.guard import Fence, FenceRule
 from windlass.agent.output import OutputLog
+from windlass.agent.outputs import OutputKeeper
 from windlass.agent.reach import patiently
 from windlass.claims.register import Register, RegisterFile
 from windlass.collect.output import OutputReader
 from windlass.errors import FolderError
 from windlass.journal.fold import Folded, fold_events
+from windlass.journal.kept import read_kept
 from windlass.journal.read import JournalReader
 from windlass.journal.write import AppendFile, JournalWriter
 from windlass.passing import passing_error
@@ -322,3 +326,26 @@ finally:
 def test_a_companion_ends_trials_whose_agent_sends_no_proofs() -> None:
     """On the other nodes of a job there is no guard."""
     assert subprocess.run([sys.executable, "-c", COMPANION], timeout=180, check=False).returncode == 0
+
+
+def test_outputs_are_kept_once_the_folder_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive's handle has become stale: it is opened again, and the trial is not taken for one without outputs."""
+    written = tmp_path / "work" / "result.txt"
+    written.parent.mkdir()
+    written.write_text("precious")
+    study = StudyPaths(str(tmp_path / "study"))
+    line = json.dumps({"id": "t" + "a" * 12, "stages": [["main", ["true"]]], "settings": {}}, separators=(",", ":"))
+    trial = Trial(0, line.encode())
+    keeper = OutputKeeper(Finder(["result.txt"], {}), study, "agent", "", False)
+    place = Place(str(written.parent), str(written.parent), {str(written)})
+    keeper._writer._open(archive=True)
+    stale = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(stale, keeper._writer._tar)
+    monkeypatch.setattr("windlass.agent.outputs.passing_error", lambda error: error)  # /dev/null is no file server
+    assert not keeper.safe(0, trial, {}, lambda: place)
+    assert keeper.safe(0, trial, {}, lambda: place)
+    settled = keeper.settle(0)
+    keeper.close()
+    assert not settled.is_lost and not settled.note
+    (kept,) = read_kept(study.outputs)
+    assert (kept.trial, kept.path) == (trial.id, "result.txt")
