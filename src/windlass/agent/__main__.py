@@ -19,7 +19,7 @@ from windlass.agent.companion import companion_main
 from windlass.agent.companions import METRICS, Companions, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
 from windlass.agent.departure import Departure
-from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
+from windlass.agent.ends import EXIT_AWAY, EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
 from windlass.agent.fence_page import FencePage
 from windlass.agent.first import FirstTrials
 from windlass.agent.gauge import Gauges
@@ -50,6 +50,7 @@ from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
 from windlass.ids import agent_id
 from windlass.journal.write import DiskFull, JournalWriter, append_event, is_full
+from windlass.passing import passing_error
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 from windlass.trust import check_trust
@@ -80,7 +81,7 @@ def main(words: Optional[List[str]] = None) -> int:
         config = patiently(lambda: read_config(paths.plan))
     except (WindlassError, OSError, ValueError, KeyError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
-        return EXIT_REFUSED
+        return EXIT_REFUSED if passing_error(error) is None else EXIT_AWAY
     if arguments.companion:
         return companion_main(paths, config, arguments.job)
     agent = Agent(arguments, paths, config)
@@ -94,6 +95,9 @@ def main(words: Optional[List[str]] = None) -> int:
         full = isinstance(error, OSError) and is_full(error)
         print(f"windlass agent: {'no room left: ' if full else ''}{error}", file=sys.stderr)
         code = EXIT_FULL if full else EXIT_REFUSED
+        if passing_error(error) is not None:
+            print("windlass agent: the study's folder stayed out of reach: this agent leaves", file=sys.stderr)
+            code = EXIT_AWAY
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else None
         raise
