@@ -73,6 +73,8 @@ test)
         (has_slurm || slurm_install) || echo "Slurm cannot be installed" >&2
         [ ! -e /dev/fuse ] || sshfs_install || echo "sshfs cannot be installed" >&2
         (command -v zsh >/dev/null || debian_install zsh) || echo "zsh cannot be installed" >&2
+        (command -v sshfs >/dev/null && [ -e /usr/lib/openssh/sftp-server ] || debian_install sshfs openssh-sftp-server) ||
+            echo "sshfs cannot be installed" >&2
         (command -v cc >/dev/null || debian_install gcc libc6-dev) || echo "a C compiler cannot be installed" >&2
     fi
     exit 0

@@ -62,7 +62,11 @@ class Node:
         init = [sys.executable, "-c", INIT, name, str(shared.mount), *words, str(shared.mount)]
         namespaces = ["-m", "-u", "-p", "-f", "--kill-child", "--mount-proc", "--propagation", "private"]
         self._outer = subprocess.Popen(
-            ["unshare", *namespaces, *init], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True
+            ["unshare", *namespaces, *init],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # sshfs writes a line for each call while its server is away
+            start_new_session=True,
         )
         assert self._outer.stdout is not None and self._outer.stdout.readline() == b"ready\n", "the mount failed"
         (self._init,) = _children(self._outer.pid)
@@ -92,8 +96,9 @@ class Node:
 
     def cut_server(self) -> None:
         """Calls on the shared folder give errors, until the server may come back: see `Shared.away`."""
-        for pid in _children(self.client):
-            os.kill(pid, signal.SIGKILL)
+        for pid in _children(self._init):  # sshfs leaves its server to the node's first process
+            if _name_of(pid) == "sftp-server":
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -19,7 +19,7 @@ from windlass.agent.companion import companion_main
 from windlass.agent.companions import METRICS, Companions, count_nodes
 from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
 from windlass.agent.departure import Departure
-from windlass.agent.ends import EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
+from windlass.agent.ends import EXIT_AWAY, EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
 from windlass.agent.fence_page import FencePage
 from windlass.agent.first import FirstTrials
 from windlass.agent.gauge import Gauges
@@ -50,6 +50,7 @@ from windlass.errors import WindlassError
 from windlass.events import JOURNAL_VERSION
 from windlass.ids import agent_id
 from windlass.journal.write import DiskFull, JournalWriter, append_event, is_full
+from windlass.passing import passing_error
 from windlass.paths import StudyPaths
 from windlass.trialfile import TrialFile
 from windlass.trust import check_trust
@@ -80,7 +81,7 @@ def main(words: Optional[List[str]] = None) -> int:
         config = patiently(lambda: read_config(paths.plan))
     except (WindlassError, OSError, ValueError, KeyError) as error:
         print(f"windlass agent: {error}", file=sys.stderr)
-        return EXIT_REFUSED
+        return EXIT_REFUSED if passing_error(error) is None else EXIT_AWAY
     if arguments.companion:
         return companion_main(paths, config, arguments.job)
     agent = Agent(arguments, paths, config)
@@ -94,6 +95,9 @@ def main(words: Optional[List[str]] = None) -> int:
         full = isinstance(error, OSError) and is_full(error)
         print(f"windlass agent: {'no room left: ' if full else ''}{error}", file=sys.stderr)
         code = EXIT_FULL if full else EXIT_REFUSED
+        if passing_error(error) is not None:
+            print("windlass agent: the study's folder stayed out of reach: this agent leaves", file=sys.stderr)
+            code = EXIT_AWAY
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else None
         raise
@@ -239,6 +243,12 @@ class Agent:
         self._journal.close()
         return code
 
+    def _make_reach(self, slots: int) -> Reach:
+        stop_signal = int(getattr(signal, f"SIG{self._config.stop_signal}"))
+        rule = FenceRule(self._limits.lease_s, self._config.grace_s, stop_signal)
+        folder = self._scratch.made or self._runtime_folder
+        return Reach(self._id, folder, self._journal, FencePage(slots), rule)
+
     def _make_environment(self, ready: Ready) -> Dict[str, str]:
         """The variables that all trials of this agent get."""
         config, folder = self._config, self._runtime_folder
@@ -261,8 +271,8 @@ class Agent:
         limits = self._limits
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
         workplace = Workplace(config, paths, self._id, env, ready.folders) if ready.folders is not None else None
-        page = FencePage(len(slots))
-        rule = FenceRule(limits.lease_s, config.grace_s, int(getattr(signal, f"SIG{config.stop_signal}")))
+        reach = self._make_reach(len(slots))
+        page = reach.page
         runner = Runner(
             config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges, workplace, page
         )
@@ -270,6 +280,7 @@ class Agent:
             if workplace is not None:
                 workplace.others = ready.companions
             runner.join(ready.companions)
+            reach.pulse.on_proof = ready.companions.prove
         runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
         kind = Loop if config.measure is None else SurveyLoop
         claimer = Claimer(paths, self._id)
@@ -288,7 +299,7 @@ class Agent:
             self._arguments.launcher_fd,
             waiting,
             limits,
-            Reach(self._id, self._scratch.made or folder, self._journal, page, rule),
+            reach,
         )
         loop.companions = ready.companions
         if isinstance(loop, SurveyLoop):

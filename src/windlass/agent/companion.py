@@ -11,7 +11,10 @@ import json
 import os
 import select
 import shutil
+import signal
 import sys
+import threading
+import time
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -30,6 +33,8 @@ from windlass.agent.companions import (
     render_message,
 )
 from windlass.agent.config import AgentConfig, Slot, trial_environment
+from windlass.agent.fence_page import FencePage, clock_s
+from windlass.agent.guard import Fence, FenceRule
 from windlass.agent.interrupt import NOTICE, write_notice
 from windlass.agent.job import LocalScratch, read_job
 from windlass.agent.lines import LineCutter
@@ -71,6 +76,7 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
         scratch.remove()
         return 1
     companion = Companion(where)
+    companion.lease_s, companion.grace_s = config.lease_s, config.grace_s
     if ready.folders is not None and not is_shared:
         fifo = os.path.join(where["runtime"], METRICS)
         agent = os.path.join(where["runtime"], os.path.basename(paths.agent))
@@ -87,6 +93,11 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
         ready.close()
         scratch.remove()
     return 0
+
+
+def _hold_clock(fence: Fence) -> None:
+    while True:
+        time.sleep(fence.look())
 
 
 def _enter_all(folders: TrialFolders, slots: int) -> None:
@@ -119,6 +130,9 @@ class Companion:
         self._fifo: Optional[int] = None
         self._lines = LineCutter(_LONGEST_LINE)  # of windlass.log
         self._request = b""  # the beginning of a request
+        self.lease_s = 0.0  # 0: nobody ends trials here whose agent cannot reach its folder
+        self.grace_s = 0.0
+        self._page: Optional[FencePage] = None
         self.workplace: Optional[Workplace] = None
         self.trials: Optional[TrialFile] = None
         self.store: Optional[NodeStore] = None
@@ -173,6 +187,8 @@ class Companion:
         answer: Dict[str, Any] = {}
         if request["do"] == "notice" and self._made:
             write_notice(os.path.join(self._runtime_folder, NOTICE), request["until"])
+        elif request["do"] == "proof":
+            self._prove(request["age_s"])
         elif request["do"] == "signal":
             signal_ranks(self._agent, request["attempt"], request["number"])
         elif request["do"] == "file" and self._made:
@@ -195,6 +211,19 @@ class Companion:
                 _send(NOTE, f"{text}; trials of this job may have read changed data")
         if "ask" in request:
             _send(ANSWER, json.dumps({"ask": request["ask"], **answer}))
+
+    def _prove(self, age_s: float) -> None:
+        """The agent has reached its folder. Where it does not any more, a thread ends the trials on this node.
+
+        The agent's guard does that on the first node. Other requests may block this process, because they read and
+        write the study's folder.
+        """
+        if self._page is not None:
+            self._page.prove(clock_s() - age_s, self.lease_s)
+        elif self.lease_s:
+            self._page = FencePage(0)
+            fence = Fence(self._agent, self._page, FenceRule(self.lease_s, self.grace_s, signal.SIGTERM))
+            threading.Thread(target=_hold_clock, args=(fence,), daemon=True).start()
 
     def _put_file(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Write what the agent has written for a trial on the first node."""

@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -102,6 +103,7 @@ class Companions:
         self._keeping: Dict[int, int] = {}  # attempt → number of the request to keep its outputs
         self._kept: Dict[int, List[Dict[str, Any]]] = {}  # attempt → the answers
         self._chatter: List[str] = []  # last lines that are not a companion's: srun explains itself there
+        self._sending = threading.Lock()  # a thread of the agent sends proofs
         self.is_gone = False  # nothing that trials do on other nodes is heard of any more
         where = {
             "first": node_name(),
@@ -169,10 +171,15 @@ class Companions:
         """Have something done on all other nodes."""
         line = json.dumps({"do": do, **values}, separators=(",", ":")).encode() + b"\n"
         try:
-            while line:
-                line = line[os.write(self._in, line) :]
+            with self._sending:
+                while line:
+                    line = line[os.write(self._in, line) :]
         except OSError:
             pass  # they are gone: `read` reports it
+
+    def prove(self, age_s: float) -> None:
+        """A write that was begun so long ago has reached the study's folder: trials on other nodes may go on, too."""
+        self.tell("proof", age_s=round(age_s, 3))
 
     def ask(self, do: str, **values: Any) -> int:
         """Have something done on all other nodes; `answers` has what became of it under the number returned."""

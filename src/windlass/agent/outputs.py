@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import queue
 import stat
@@ -18,6 +19,7 @@ from windlass.counted import counted
 from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, copy_large, has_holes
 from windlass.journal.write import is_full
 from windlass.openness import statuses_above
+from windlass.passing import passing_error
 from windlass.paths import StudyPaths
 
 SMALL_BYTES = 4 << 20  # files up to this size go into the agent's archive
@@ -31,6 +33,9 @@ _MOST_LEFT_BEHIND = 10_000  # files an agent
 
 
 Signatures = Dict[str, Tuple[int, int]]  # name of an output → size and time
+
+
+_PATIENCE_S = 120.0  # for a folder that gives errors which may pass
 
 
 class _Keeping:
@@ -48,6 +53,8 @@ class _Keeping:
         self.note = ""
         self.missing: List[str] = []  # patterns that none of its files matches
         self.begun = False  # to be copied
+        self.first = time.monotonic()  # when that was tried first
+        self.may_pass = False  # what keeps some from being copied
 
 
 class Settled(NamedTuple):
@@ -216,6 +223,7 @@ class OutputKeeper:
         variables[b"source_dir"] = os.fsencode(place.project)
         found, _ = self._finder.find(trial, variables, place, {})
         keeping = _Keeping(trial, found, self._left_behind(trial, found, place), when)
+        keeping.first = -math.inf  # whoever comes next tries again
         self._keep(keeping)
         return keeping.note if keeping.lost else ""
 
@@ -247,7 +255,14 @@ class OutputKeeper:
                 keeping.lost.append(path)
                 keeping.why = keeping.why or (error.strerror or str(error))
                 keeping.full = keeping.full or is_full(error)
+                keeping.may_pass = keeping.may_pass or passing_error(error) is not None
         self._sync_now_and_then(keeping)
+        if keeping.lost and keeping.may_pass and time.monotonic() - keeping.first < _PATIENCE_S:
+            with self._lock:
+                self._writer.reopen()
+            keeping.lost, keeping.why, keeping.may_pass = [], "", False
+            keeping.begun = False  # all of it is tried again
+            return
         if keeping.lost:
             keeping.note = self._describe_lost(keeping)
         keeping.done = True
@@ -282,18 +297,19 @@ class OutputKeeper:
         """On the disk before the end of the trial is; for very short trials once a second is enough."""
         if keeping.found and time.monotonic() - self._synced > _SYNC_S:
             problem = self.sync()
-            if problem:
-                keeping.lost, keeping.why = list(keeping.found.values()), problem
+            if problem is not None:
+                keeping.lost, keeping.why = list(keeping.found.values()), problem.strerror or str(problem)
+                keeping.may_pass = passing_error(problem) is not None
 
-    def sync(self) -> str:
+    def sync(self) -> Optional[OSError]:
         """Returns what went wrong."""
         self._synced = time.monotonic()
         try:
             with self._lock:
                 self._writer.sync()
         except OSError as error:
-            return error.strerror or str(error)
-        return ""
+            return error
+        return None
 
     def _describe_lost(self, keeping: _Keeping) -> str:
         where = f"still on {os.uname().nodename}"
@@ -305,7 +321,9 @@ class OutputKeeper:
 
     def close(self) -> bool:
         """Returns whether all that was kept has reached the disk."""
-        while self._thread is not None and not all(keeping.done for keeping in self._keeping.values()):
+        while self._thread is not None and any(
+            keeping.begun and not keeping.done for keeping in self._keeping.values()
+        ):
             time.sleep(0.02)
         if self._left_count:
             files = counted(self._left_count, "file")

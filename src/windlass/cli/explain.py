@@ -13,7 +13,7 @@ from windlass.claims import ranges as rs
 from windlass.claims.register import Register
 from windlass.cli.hints import name_study, warn_of_copy
 from windlass.cli.options import find_study, folder_option, json_option
-from windlass.collect.attempts import read_attempts, started_from
+from windlass.collect.attempts import overlapping, read_attempts, started_from
 from windlass.collect.byhand import render_by_hand
 from windlass.collect.facts import read_plan
 from windlass.collect.index import read_record
@@ -27,7 +27,7 @@ from windlass.secrets import mask
 from windlass.states import State
 from windlass.trialfile import TrialFile
 from windlass.view.jobs import render_jobs, render_nobody, render_wait
-from windlass.view.story import render_attempts
+from windlass.view.story import render_attempts, render_overlap
 from windlass.view.trouble import explain_standstill, find_trouble, is_settled
 
 
@@ -90,6 +90,9 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     lines += ["  to execute it by hand:", *("    " + line for line in by_hand)]
     stages = [name for name, _ in trial["stages"]]
     lines += ["  " + line for line in render_attempts(stories, stages, alive)]
+    overlapped_s = overlapping(stories)
+    record = read_record(paths, number) if overlapped_s else None
+    lines += ["  " + line for line in render_overlap(stories, overlapped_s, record)]
     lines += [f"  note: {name_study(note.text, paths)}" for note in view.notes if note.number == number]
     lines.append(f"  {verdict}")
     if view.jobs is not None and rs.contains(register.todo, number) and not any(alive.values()):
@@ -114,9 +117,11 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
                 "code": s.code,
                 "job": s.job,
                 "times": s.times(stages),
+                "counts": record is None or (s.agent, s.attempt) == (record.agent, record.attempt),
             }
             for s in stories
         ],
+        "overlapped_s": overlapped_s,
         "by_hand": by_hand,
         "verdict": verdict,
         "lines": lines,

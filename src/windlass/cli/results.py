@@ -39,7 +39,7 @@ from windlass.view.escapes import BOLD, paint
 from windlass.view.result_table import render_card, render_groups, render_results, sort_best_first, sort_groups
 from windlass.view.results import FORMATS, write_results
 from windlass.view.standing import render_missing, render_unnamed
-from windlass.view.story import render_failure
+from windlass.view.story import render_failure, render_overlaps
 from windlass.view.table import terminal_width, wants_color
 
 _KINDS = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
@@ -145,6 +145,9 @@ def command(
         shown.all_trials(result_rows(paths, index, included, metric, facts.seed_name, usage, with_code, failed))
         if shown.is_text:
             _say_missing(paths, index, included, metric)
+        overlapped = (record for record in index.tried_again() if rs.contains(included, record.number))
+        for line in render_overlaps(overlapped):
+            click.echo(name_study(line, paths), err=True)
     index.close()
 
 

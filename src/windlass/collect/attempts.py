@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass.claims.alive import clock_shift_s
 from windlass.collect.missing import TrialIds
+from windlass.journal.fold import Span, SpanFields, overlapped_s
 from windlass.journal.read import JournalReader, journal_files, parse_line, read_header, writer_of
 from windlass.paths import StudyPaths
 from windlass.sealed import unseal
@@ -33,6 +34,17 @@ class AttemptStory:
         found += [(name, seconds) for name, seconds in zip(stages, spent, strict=False)]
         found += [("stage-out", end["out_s"])] if end.get("out_s") is not None else []
         return [*found, ("clean-up", self.clean_up_s)] if self.clean_up_s is not None else found
+
+    @property
+    def span(self) -> SpanFields | None:
+        """When it began and ended; None while it runs, and where its end is not recorded."""
+        seconds = None if self.end is None else self.end.get("dur")
+        return (self.start, self.start + seconds, self.agent, self.attempt) if isinstance(seconds, float) else None
+
+
+def overlapping(stories: Sequence[AttemptStory]) -> float:
+    """For how long attempts of different agents were under way at the same time, as far as their ends are recorded."""
+    return overlapped_s([Span(*story.span) for story in stories if story.span is not None])
 
 
 def started_from(stories: Sequence[AttemptStory]) -> str:

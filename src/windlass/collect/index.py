@@ -175,6 +175,11 @@ class StudyIndex:
         columns = "number, cause, exit_code, signal, stage, why, note"
         return self._select(f"SELECT {columns} FROM trial WHERE 1{_state_condition((State.FAILED,))} ORDER BY number")
 
+    def tried_again(self) -> Iterator[TrialRecord]:
+        """Trials that were begun more than once, in order."""
+        query = f"SELECT {rows.COLUMNS} FROM trial WHERE starts > 1 ORDER BY number"
+        return map(rows.parse_record, self._select(query))
+
     def record(self, number: int) -> TrialRecord | None:
         return next(self.records([number]), None)
 

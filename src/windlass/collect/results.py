@@ -176,6 +176,8 @@ def trial_row(
     row["attempts"] = record.attempts
     row["duration_s"] = record.duration_s
     row["exit_code"] = None if record.signal else record.exit_code
+    if record.overlapped_s:
+        row["overlapped_s"] = round(record.overlapped_s, 3)
     return _with_metrics(row, record, metric)
 
 

@@ -13,6 +13,7 @@ from windlass.journal.fold import (
     END,
     RETRY,
     START,
+    SpanFields,
     TrialHistory,
     TrialRecord,
     Verdict,
@@ -69,14 +70,29 @@ def parse_row(row: Row) -> TrialHistory:
     """The inverse of `render_row`."""
     verdict = _parse_verdict(row)
     if row[-1] is not None:
-        last, done, retry = (None if item is None else Verdict(*item) for item in json.loads(row[-1]))
-        return TrialHistory(row[6], last, done, retry)
+        *verdicts, spans = json.loads(row[-1])
+        last, done, retry = (None if item is None else Verdict(*item) for item in verdicts)
+        return TrialHistory(row[6], last, done, retry, _parse_spans(spans))
     done = verdict if row[CAUSE] == "done" else None
-    return TrialHistory(row[6], verdict, done, verdict if verdict.rank == RETRY else None)
+    retry = verdict if verdict.rank == RETRY else None
+    return TrialHistory(row[6], verdict, done, retry, _own_span(verdict))
 
 
 def parse_record(row: Row) -> TrialRecord:
-    return record_of(row[0], row[6], _parse_verdict(row))
+    more = row[-1]
+    return record_of(row[0], row[6], _parse_verdict(row), () if more is None else _parse_spans(json.loads(more)[3]))
+
+
+def _parse_spans(items: Iterable[Iterable[Any]]) -> tuple[SpanFields, ...]:
+    return tuple((start, end, agent, attempt) for start, end, agent, attempt in items)
+
+
+def _own_span(verdict: Verdict) -> tuple[SpanFields, ...]:
+    """The times of the one attempt of a trial."""
+    start, own_s = verdict.event.get("start"), verdict.event.get("dur")
+    if verdict.rank != END or type(start) is not float or type(own_s) is not float:
+        return ()
+    return ((start, start + own_s, verdict.writer, verdict.event.get("n", 0)),)
 
 
 def plain_row(row: Row) -> Row:
@@ -118,9 +134,11 @@ def _parse_verdict(row: Row) -> Verdict:
 
 def _render_more(history: TrialHistory, shown: Verdict) -> str | None:
     last, done, retry = history.last, history.done, history.retry
-    if last is shown and (done is None or done is shown) and (retry is None or retry is shown):
+    is_plain = last is shown and (done is None or done is shown) and (retry is None or retry is shown)
+    is_weak = shown.rank == END and shown.event["cause"] == "done" and done is None
+    if is_plain and not is_weak and len(history.spans) <= (shown.rank == END):
         return None
-    return json.dumps([last, done, retry])
+    return json.dumps([last, done, retry, history.spans])
 
 
 def _render_metrics(metrics: Mapping[str, Any] | None) -> str | None:

@@ -82,7 +82,9 @@ def fold_usage(attempts: Iterable[tuple[tuple[Any, ...], TrialRecord]]) -> Usage
 
 def _fold_variant(variant: tuple[Any, ...], records: Sequence[TrialRecord]) -> VariantUse:
     done = [record for record in records if record.state is State.DONE]
-    times = sorted(s for record in done if (s := as_number(record.duration_s)) is not None)
+    # A duration that is only an upper bound, because nobody could look when the trial ended, is no evidence.
+    timed = [record for record in done if not used(record, "late_s")]
+    times = sorted(s for record in timed if (s := as_number(record.duration_s)) is not None)
     cores = sorted(c for record in records if (c := cores_of(record)) is not None)
     return VariantUse(
         variant=variant,
@@ -122,6 +124,8 @@ def cores_of(record: TrialRecord) -> float | None:
     sampled = used(record, "cores")
     if sampled is not None:
         return sampled
+    if used(record, "late_s"):
+        return None
     cpu_s, duration_s = as_number(record.cpu_s), as_number(record.duration_s)
     own_s = (duration_s or 0.0) - (used(record, "before_s") or 0.0)
     return None if cpu_s is None or own_s < _SHORTEST_S else cpu_s / own_s

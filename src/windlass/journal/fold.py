@@ -1,8 +1,8 @@
 """Folds events into what is known of each trial and agent. Pure; Python 3.9.
 
 Journals may be folded in any order, and each in any number of pieces: the result is the same. That holds
-because a trial remembers only maxima (its latest verdict, success and retry) and a count of
-starts. Verdicts are ordered by time, then kind, then writer. Those of one writer are ordered as written, even
+because a trial remembers only maxima (its latest verdict, success and retry), a count of starts, and when each attempt
+began and ended. Verdicts are ordered by time, then kind, then writer. Those of one writer are ordered as written, even
 where its clock was set back.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from windlass.events import parse_texts, unwire_number
 from windlass.states import STATE_OF, Cause, State
@@ -20,8 +20,22 @@ MetricSummary = Tuple[float, float, float, int]  # last, min, max, count
 START, BEAT, END, AGAIN, CANCEL, RETRY = range(6)  # of two verdicts of the same moment the higher one holds
 NUMBER_LIMIT = 1 << 40  # a trial's number is below
 _TICK_S = 1e-6  # a writer's next event is at least this much later than the one before
+_CLOCKS_S = 1.0  # by which the clocks of machines may differ
+_MOST_SPANS = 20  # attempts of one trial whose times are remembered
 _LATEST_S = 1e11  # no clock is that wrong; a larger time is damage
 _STATE_OF_TEXT: Dict[str, State] = {cause.value: state for cause, state in STATE_OF.items()}
+
+
+class Span(NamedTuple):
+    """An attempt that has ended: when it began, when it ended, and whose it was."""
+
+    start: float
+    end: float
+    agent: str
+    attempt: int
+
+
+SpanFields = Tuple[float, float, str, Any]  # those of a Span, which is slow to make
 
 
 class LiveProgress(NamedTuple):
@@ -59,6 +73,12 @@ class TrialRecord:
     # What the attempt used (see events.py, `use`); of one under way what its agent last told: p, mem, gpu.
     use: Mapping[str, Any] = field(default_factory=dict)
     told: Optional[float] = None  # when the agent last told of an attempt under way
+    spans: Tuple[Span, ...] = ()  # of attempts that have ended, where there are several; in order
+
+    @property
+    def overlapped_s(self) -> float:
+        """For how long attempts of different agents were under way at the same time; 0.0 where they were not."""
+        return overlapped_s(self.spans)
 
     @property
     def progress(self) -> Optional[LiveProgress]:
@@ -114,7 +134,7 @@ class Verdict(NamedTuple):
 class TrialHistory:
     """The maxima that decide what a trial's record is."""
 
-    __slots__ = ("done", "last", "retry", "starts")
+    __slots__ = ("done", "last", "retry", "spans", "starts")
 
     def __init__(
         self,
@@ -122,8 +142,10 @@ class TrialHistory:
         last: Optional[Verdict] = None,
         done: Optional[Verdict] = None,
         retry: Optional[Verdict] = None,
+        spans: Tuple[SpanFields, ...] = (),
     ) -> None:
         self.starts = starts
+        self.spans = spans  # in no order
         self.last = last
         self.done = done  # the latest success
         self.retry = retry
@@ -135,8 +157,14 @@ class TrialHistory:
             self.last = verdict
         rank = verdict[1]
         if rank == END:
-            if verdict[3]["cause"] == "done" and (self.done is None or verdict > self.done):
+            event = verdict[3]
+            # A success of an agent that no longer had the trial counts only where nobody else has begun it.
+            is_own = "lost" not in event or event["t"] <= event["lost"]
+            if event["cause"] == "done" and is_own and (self.done is None or verdict > self.done):
                 self.done = verdict
+            start, own_s = event.get("start"), event.get("dur")
+            if type(start) is float and type(own_s) is float:  # else: a journal that is damaged, or of the first days
+                self.spans = add_span(self.spans, (start, start + own_s, verdict[2], event.get("n", 0)))
         elif rank == RETRY and (self.retry is None or verdict > self.retry):
             self.retry = verdict
 
@@ -150,7 +178,7 @@ class TrialHistory:
         return self.last
 
     def record(self, number: int) -> TrialRecord:
-        return record_of(number, self.starts, self.shown)
+        return record_of(number, self.starts, self.shown, self.spans)
 
 
 @dataclass
@@ -249,7 +277,9 @@ def _fold_end(folded: Folded, state: WriterState, writer: str, t: float, event: 
     if number in state.other:
         return
     state.open.pop(number, None)
-    _add(folded, number, Verdict(t, END, writer, event))
+    lost = _finite(event.get("lost"))
+    # Others may have had the trial since then: what this agent tells of it later does not replace what they tell.
+    _add(folded, number, Verdict(t if lost is None else min(t, lost), END, writer, event))
 
 
 def _fold_again(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
@@ -398,7 +428,28 @@ def whole_s(event: Mapping[str, Any]) -> Any:
     return own_s + before if before and isinstance(own_s, (int, float)) else own_s
 
 
-def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
+def add_span(spans: Tuple[SpanFields, ...], span: SpanFields) -> Tuple[SpanFields, ...]:
+    """With one more; of very many the latest."""
+    if len(spans) < _MOST_SPANS:
+        return (*spans, span)
+    return tuple(sorted((*spans, span))[1:])
+
+
+def overlapped_s(spans: Sequence[Span]) -> float:
+    """For how long, at most, two attempts of different agents were under way at the same time.
+
+    Clocks of machines differ, so what is no longer than a second is none.
+    """
+    found = 0.0
+    for at, span in enumerate(spans):
+        for other in spans[at + 1 :]:
+            if other.agent != span.agent:
+                found = max(found, min(span.end, other.end) - other.start)
+    return found if found > _CLOCKS_S else 0.0
+
+
+def record_of(number: int, starts: int, verdict: Verdict, ended: Sequence[SpanFields] = ()) -> TrialRecord:
+    spans = tuple(Span(*fields) for fields in sorted(ended)) if len(ended) > 1 else ()
     event, rank = verdict.event, verdict.rank
     if rank == END:
         return TrialRecord(
@@ -423,6 +474,7 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             note=event.get("note"),
             why=event.get("why"),
             use=_use_of(event),
+            spans=spans,
         )
     if rank in (START, BEAT):
         began = event.get("t")
@@ -439,6 +491,7 @@ def record_of(number: int, starts: int, verdict: Verdict) -> TrialRecord:
             texts=parse_texts(event.get("m") or {}),
             use=_use_of(event),
             told=verdict.t if rank == BEAT else None,
+            spans=spans,
         )
     agent = verdict.writer if rank == AGAIN else ""
-    return TrialRecord(number, state_of(verdict), cause_of(verdict), verdict.t, starts, agent)
+    return TrialRecord(number, state_of(verdict), cause_of(verdict), verdict.t, starts, agent, spans=spans)

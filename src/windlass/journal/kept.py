@@ -181,6 +181,16 @@ class KeptWriter:
             if descriptor >= 0:
                 os.fsync(descriptor)
 
+    def reopen(self) -> None:
+        """Use new descriptors from now on: after an error of the network the old ones may be worthless."""
+        for descriptor in (self._tar, self._index):
+            try:
+                if descriptor >= 0:
+                    os.close(descriptor)
+            except OSError:
+                pass
+        self._tar = self._index = -1
+
     def close(self) -> None:
         """Raises OSError where what was written did not reach the disk."""
         try:

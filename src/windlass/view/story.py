@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from windlass.collect.attempts import AttemptStory
@@ -14,6 +14,8 @@ from windlass.journal.fold import TrialRecord
 from windlass.secrets import mask_row
 from windlass.view.progress import render_duration
 
+_MOST_NAMED = 8  # trials in one line
+_RULE = "the last one whose agent held the trial when it ended"
 _AGENT_MB = 100.0  # the agent itself takes less
 
 
@@ -92,6 +94,31 @@ def render_attempts(stories: Sequence[AttemptStory], stages: Sequence[str], aliv
     return lines
 
 
+def render_overlap(stories: Sequence[AttemptStory], overlapped_s: float, record: TrialRecord | None) -> list[str]:
+    """That agents executed a trial at the same time, and whose attempt counts; nothing where they did not."""
+    if not overlapped_s:
+        return []
+    text = f"attempts of different agents overlapped for {render_duration(overlapped_s)}"
+    for count, story in enumerate(stories, 1):
+        if record is not None and (story.agent, story.attempt) == (record.agent, record.attempt):
+            return [f"{text}: attempt {count} counts, {_RULE}"]
+    return [f"{text}; none of them counts yet"]
+
+
+def render_overlaps(records: Iterable[TrialRecord]) -> list[str]:
+    """One line about all trials that agents executed at the same time; nothing where there are none."""
+    found = [record for record in records if record.overlapped_s]
+    if not found:
+        return []
+    first = ", ".join(str(record.number) for record in found[:_MOST_NAMED])
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    word = "trial" if len(found) == 1 else "trials"
+    return [
+        f"note: {word} {first}{more}: attempts of different agents overlapped. Shown is, of those that are done, "
+        f"{_RULE}; `windlass explain {found[0].number}` has them all"
+    ]
+
+
 def _memory_mb(end: Mapping[str, Any]) -> float | None:
     """As sampled; else the kernel's figure, where it is more than what every process has that the agent starts."""
     sampled: float | None = (end.get("use") or {}).get("mem_mb")
@@ -109,6 +136,10 @@ def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
     text = (
         f"{_how(end['cause'], end.get('code'), end.get('sig'), end.get('stage'))} after {render_duration(end['dur'])}"
     )
+    if (end.get("use") or {}).get("late_s"):
+        text += f" (its end was noticed up to {render_duration(end['use']['late_s'])} late)"
+    if "lost" in end:
+        text += "; another agent had taken the trial over"
     memory_mb = _memory_mb(end)
     if memory_mb is not None:
         text += f", {memory_mb:.0f} MB" if memory_mb >= 10 else f", {memory_mb:.1f} MB"
