@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import Project
 from tests.test_index import _write_trials, finished, local_disk, look, on_disk, study, write
-from windlass.collect import absorb
+from windlass.collect import absorb, follow
 from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import read_register
@@ -224,3 +224,18 @@ def test_a_table_from_memory_has_the_same_text_and_reports_damage_each_time(proj
         said = project.run("results")
         assert "1 trial are damaged" in said.stderr or "damaged or missing" in said.stderr
         assert "0.4" not in said.stdout and "0.1" in said.stdout
+
+
+def test_following_opens_each_journal_once_and_reads_long_ones_to_their_end(
+    many: StudyPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_PIECE_BYTES", 2000)  # less than the longest journal has
+    monkeypatch.setattr(follow, "_TOGETHER", 7)
+    write(many, "agent-007", finished(500, 900))
+    follower = follow.Follower(many, 1000, [(0, 1000)])
+    assert follower.update() and follower.count(State.DONE) == 5 * _JOURNALS + 400
+    write(many, "agent-008", finished(900, 901))
+    with counted_calls(many.journal) as calls:
+        assert follower.update() and follower.count(State.DONE) == 5 * _JOURNALS + 401
+        assert calls["open"] == calls["close"] == _JOURNALS
+        assert not follower.update()

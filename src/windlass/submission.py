@@ -19,7 +19,7 @@ from windlass.collect.submissions import Submission, comment_of, read_submission
 from windlass.errors import InputError, Problem, SchedulerError
 from windlass.ids import agent_id
 from windlass.journal.code import code_key, has_other_settings
-from windlass.journal.read import journal_files, read_header
+from windlass.journal.read import read_headers
 from windlass.launch.slurm import SUBMISSION_VARIABLE, Sent, script_of, send_array, sentence_of, try_array
 from windlass.model import Request, Submitted, Terms
 from windlass.paths import StudyPaths
@@ -243,8 +243,7 @@ def find_outdated(paths: StudyPaths, submissions: list[Submission], queue: Queue
     if not at_work:
         return []
     began: dict[tuple[int, int | None], tuple[float, bool, str]] = {}
-    for path in journal_files(paths.journal):
-        header = read_header(path) or {}
+    for header in read_headers(paths.journal):
         job, code = header.get("job"), header.get("code")
         if job and code:  # Agents of earlier versions do not record their code, and do not end because of it.
             is_other = code_key(header) != code_key(plan) or has_other_settings(header.get("settings_key"), plan)
@@ -284,9 +283,8 @@ def _find_in_queue(submission: str, queue: Queue) -> int | None:
 
 def _find_by_agents(paths: StudyPaths, submission: str) -> int | None:
     """Agents write whose they are: the scheduler may have forgotten a job that ended long ago."""
-    for path in journal_files(paths.journal):
-        header = read_header(path)
-        job = (header or {}).get("job")
+    for header in read_headers(paths.journal):
+        job = header.get("job")
         if job and job.get("sub") == submission:
             return int(job["array"])
     return None

@@ -9,7 +9,15 @@ from typing import Any
 from windlass.claims.alive import clock_shift_s
 from windlass.collect.missing import TrialIds
 from windlass.journal.fold import Span, SpanFields, overlapped_s
-from windlass.journal.read import JournalReader, journal_files, parse_line, read_header, writer_of
+from windlass.journal.read import (
+    JournalReader,
+    for_each,
+    is_of_client,
+    journal_files,
+    parse_line,
+    read_header,
+    writer_of,
+)
 from windlass.paths import StudyPaths
 from windlass.sealed import unseal
 
@@ -60,11 +68,12 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
     ids = TrialIds(paths)
     marks = (f'"i":{number},'.encode(), f'"i":{number}}}'.encode())
     stories = []
-    for path in journal_files(paths.journal):
+    journals = journal_files(paths.journal)
+    for path, events in zip(journals, for_each(lambda path: list(_events(path, marks)), journals), strict=True):
         starts: dict[int, dict[str, Any]] = {}
         ends: dict[int, dict[str, Any]] = {}
         agent: dict[str, dict[str, Any]] = {}
-        for event in _events(path, marks):
+        for event in events:
             kind = event.get("e")
             if kind in ("ready", "cleaned"):
                 agent[kind] = event
@@ -95,7 +104,7 @@ def read_retries(paths: StudyPaths) -> dict[int, float]:
     """When the user last put each trial back with `windlass retry`; those that never were are not there."""
     latest: dict[int, float] = {}
     for path in journal_files(paths.journal):
-        if (read_header(path) or {}).get("e") != "client":
+        if not is_of_client(path):
             continue
         for event in JournalReader(path).read():
             if event.get("e") == "retry":

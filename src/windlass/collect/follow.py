@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from windlass.claims.ranges import Ranges, contains
 from windlass.collect.missing import TrialIds
-from windlass.journal.read import JournalReader, is_of_client, journal_files
+from windlass.journal.read import JournalReader, for_each, is_of_client, journal_files
 from windlass.paths import StudyPaths
 from windlass.states import STATE_OF, State
 
 _BY_HAND = ("cancel", "retry")  # what users do with trials
+_TOGETHER = 64  # journals that are read at a time
+_PIECE_BYTES = 1 << 20  # of each
 _STATES = tuple(State)
 _CODE = {state: code for code, state in enumerate(_STATES)}
 _CODE_OF_CAUSE = {cause.value: _CODE[state] for cause, state in STATE_OF.items()}
+
+
+def _fetch(reader: JournalReader) -> bytes:
+    return reader.fetch(_PIECE_BYTES)
+
+
+def _events(reader: JournalReader, block: bytes) -> Iterator[dict[str, Any]]:
+    """All that is new in a journal, of which `block` was fetched already. A journal with little news is opened once."""
+    yield from reader.take(block)
+    while len(block) > _PIECE_BYTES // 2:
+        block = reader.fetch(_PIECE_BYTES)
+        yield from reader.take(block)
 
 
 class Follower:
@@ -58,14 +72,17 @@ class Follower:
         paths = journal_files(self._paths.journal)
         others: list[dict[str, Any]] = []  # of commands, about trials of agents that have died: told after these
         # What the user did comes first: whether a verdict of an agent is older shows by its time.
-        for path in sorted(paths, key=lambda path: not is_of_client(path)):
-            reader = self._readers.setdefault(path, JournalReader(path))
-            while events := reader.read():
-                news = True
-                for event in events:
-                    if self._is_of_other(path, event):
+        ordered = sorted(paths, key=lambda path: not is_of_client(path))
+        for begin in range(0, len(ordered), _TOGETHER):
+            readers = [
+                self._readers.setdefault(path, JournalReader(path)) for path in ordered[begin : begin + _TOGETHER]
+            ]
+            for reader, block in zip(readers, for_each(_fetch, readers), strict=True):
+                for event in _events(reader, block):
+                    news = True
+                    if self._is_of_other(reader.path, event):
                         continue
-                    if is_of_client(path) and event.get("e") not in _BY_HAND:
+                    if is_of_client(reader.path) and event.get("e") not in _BY_HAND:
                         others.append(event)
                     else:
                         self._take(event)

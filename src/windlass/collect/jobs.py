@@ -10,7 +10,7 @@ from windlass.collect.locate import list_studies
 from windlass.collect.submissions import Submission, read_submissions
 from windlass.collect.unbegun import add_outputs, is_unbegun
 from windlass.journal.fold import AgentRecord
-from windlass.journal.read import journal_files, read_header
+from windlass.journal.read import read_headers
 from windlass.paths import StudyPaths
 from windlass.slurm.accounting import JobRecord, fetch_records
 from windlass.slurm.ask import ask
@@ -100,8 +100,8 @@ def find_job(text: str, roots: Sequence[str]) -> tuple[StudyPaths, int, int | No
 def _find_own_number(
     paths: StudyPaths, submissions: Sequence[Submission], number: int
 ) -> tuple[int, int | None] | None:
-    for path in journal_files(paths.journal):
-        job = (read_header(path) or {}).get("job")
+    for header in read_headers(paths.journal):
+        job = header.get("job")
         if isinstance(job, dict) and job.get("id") == number:
             return int(job["array"]), job.get("task")
     queue = read_queue(paths.queue, ask)

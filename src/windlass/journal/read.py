@@ -153,6 +153,11 @@ def read_header(path: str) -> Optional[Dict[str, Any]]:
     return header
 
 
+def read_headers(folder: str) -> List[Dict[str, Any]]:
+    """The first lines of all journals of a folder, in the order of their names; those that are not whole left out."""
+    return [header for header in for_each(read_header, journal_files(folder)) if header is not None]
+
+
 def journal_files(folder: str) -> List[str]:
     """The journals of a folder, sorted by name, which is by the time their writers began."""
     try:
