@@ -1,5 +1,5 @@
 # Each target sets itself up from a bare python3; see scripts/setup.sh.
-.PHONY: demo test test-file-systems test-scale test-faults fuzz lint bench docs slurm slurm-stop clean
+.PHONY: demo test test-file-systems test-scale test-faults fuzz damage lint bench docs slurm slurm-stop clean
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .windlass/demo
@@ -20,6 +20,9 @@ fuzz: .venv/.dev
 test-faults: .venv/.dev
 	$(BIN)/python -m tests.faulty --looks $(FAULTS)
 	$(BIN)/python -m tests.faulty $(FAULTS)
+
+damage: .venv/.dev
+	$(BIN)/python -m tests.damaging --folders 3000
 
 # Bytecode is written, as it is for users. What pytest makes of the tests is made once, and not by each of its workers.
 test: export PYTHONDONTWRITEBYTECODE :=

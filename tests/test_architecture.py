@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "damage": set(),
     "planfile": {"errors"},
     "sealed": set(),
-    "trialfile": {"counted", "damage", "errors", "paths", "sealed"},
+    "trialfile": {"counted", "damage", "errors", "ids", "paths", "sealed"},
     "configcopy": set(),
     "trust": {"errors", "ids", "openness", "paths"},
     "verified": {"paths"},
@@ -116,6 +116,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "submission",
     },
     "bundle": {
+        "ids",
         "agent",
         "claims",
         "configcopy",

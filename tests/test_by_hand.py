@@ -93,3 +93,15 @@ def test_variables_and_the_folder_stand_whatever_the_setup_does(project: Project
         ["sh", "-c", "\n".join(lines)], cwd="/", env=project.env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 4 and done.stdout == project.run("logs", "1").stdout, (lines, done)
+
+
+def test_a_trial_of_two_nodes_is_started_on_two(project: Project) -> None:
+    """In its job `srun` has the job's nodes; by hand it has to be told."""
+    project.write("study.yaml", "name: two\ncommand: srun echo {n}\nparameters: {n: [1]}\n")
+    project.run("run", "--on", "local", code=None)
+    plan = project.folder / ".windlass" / "two" / "plan.json"
+    content = json.loads(plan.read_text())
+    del content["crc"]
+    content["terms"] = {"request": {"nodes": 2}}
+    plan.write_text(json.dumps(content))
+    assert "    srun -N 2 echo 1" in project.run("explain", "0").stdout.splitlines()

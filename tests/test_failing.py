@@ -312,7 +312,7 @@ def test_last_words_are_kept_in_the_order_in_which_they_came(tmp_path: Path) -> 
     paths: Any = SimpleNamespace(
         output_of=lambda _: str(tmp_path / "a.log"), output_index_of=lambda _: str(tmp_path / "a.idx")
     )
-    assert [piece.stream for piece in OutputReader(paths, "a").read(7, 0)] == [2, 1, 2]
+    assert [piece.stream for piece in OutputReader(paths, "a").read({0: 7})] == [2, 1, 2]
 
 
 # -- as a user sees it

@@ -315,7 +315,7 @@ def _write_trials(paths: StudyPaths, ids: list[str]) -> None:
 def test_a_record_counts_only_for_the_trial_whose_id_it_has(
     study: StudyPaths, on_disk: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, two, three = ("t" + letter * 12 for letter in "abc")
+    one, two, three, four, five, six = ("t" + letter * 12 for letter in "bcdefg")
     events = finished(0, 3)
     for event, trial in zip(events[::2], (one, two, three), strict=True):
         event["id"] = trial[:8]
@@ -333,7 +333,7 @@ def test_a_record_counts_only_for_the_trial_whose_id_it_has(
             assert index.counts(4)[State.DONE] == len(list(index.numbers((State.DONE,))))
             stories = [number for number in range(3) if read_attempts(study, number)]
             assert [number for number in index.numbers((State.DONE,)) if number < 3] == stories
-            assert len(index.notes()) == (ids[1] == two)
+            assert [note.number for note in index.notes()] == [number for number, one in enumerate(ids) if one == two]
             follower = Follower(study, 4, [(0, 4)])
             follower.update()
             assert follower.count(State.DONE) == index.counts(4)[State.DONE]
@@ -342,11 +342,13 @@ def test_a_record_counts_only_for_the_trial_whose_id_it_has(
             index.close()
 
     forget_reports()
-    four = "t" + "d" * 12
     assert done([one, two, three, four]) == [0, 1, 2, 3]
     assert capsys.readouterr().err == ""
-    # Another order: the index, which is found again, is made anew. Records without an id count by their number.
-    assert done([one, three, two, four]) == [0, 3]
+    # Another order: the index, which is found again, is made anew, and records have the trials' new numbers.
+    assert done([one, three, two, four]) == [0, 1, 2, 3]
+    assert capsys.readouterr().err == ""
+    # Of trials that the study does not have, nothing counts. Records without an id count by their number.
+    assert done([one, five, six, four]) == [0, 3]
     assert "2 trials have records of another trial" in capsys.readouterr().err
     assert done([one, two]) == [0, 1, 2, 3]  # there is no id to compare with
     assert done([one, two, four]) == [0, 1, 3]  # now there is
@@ -363,8 +365,9 @@ def test_a_record_counts_only_for_the_trial_whose_id_it_has(
     again[0]["id"] = three[:8]
     with open(study.journal_of("a"), "a") as file:
         file.writelines(encode_event(event) + "\n" for event in again)
-    assert done([one, three, two, four]) == [0, 1, 3]
-    assert "1 trial has a record of another trial" in capsys.readouterr().err
+    assert done([one, three, five, four]) == [0, 1, 3]
+    assert done([three, five, one, four]) == [0, 2, 3]
+    assert "another trial" not in capsys.readouterr().err
 
 
 def test_a_journal_of_a_newer_version_is_refused(study: StudyPaths) -> None:

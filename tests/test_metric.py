@@ -15,7 +15,7 @@ from windlass.collect.index import StudyIndex
 from windlass.collect.printed import PrintedNumber, add_printed, list_printed
 from windlass.collect.results import best_rows, result_rows
 from windlass.collect.standing import Missing, Standing, find_missing
-from windlass.journal.pieces import OURS, PIECE, STDERR, STDOUT
+from windlass.journal.pieces import OURS, STDERR, STDOUT, render_piece
 from windlass.model import Metric
 from windlass.paths import StudyPaths
 from windlass.spec.goals import parse_metric
@@ -61,7 +61,7 @@ def print_output(paths: StudyPaths, pieces: list[tuple[int, int, bytes]]) -> Non
     end = 0
     with open(paths.output_of("agent"), "wb") as log, open(paths.output_index_of("agent"), "wb") as index:
         for number, stream, data in pieces:
-            index.write(PIECE.pack(end, 1.0, len(data), number, 1, stream))
+            index.write(render_piece("agent", end, 1.0, number, number, stream, data))
             log.write(data)
             end += len(data)
 

@@ -27,11 +27,11 @@ class Log:
         self.log = OutputLog(self.paths.output_of("a"), self.paths.output_index_of("a"))
 
     def stream(self, number: int = 0, limit: int = 1 << 30) -> Stream:
-        return Stream(self.log, number, 0, 1, limit, None)
+        return Stream(self.log, number, number, 1, limit, None)
 
     def read(self, number: int = 0) -> bytes:
         self.log.flush(1e9, force=True)
-        return b"".join(piece.data for piece in OutputReader(self.paths, "a").read(number))
+        return b"".join(piece.data for piece in OutputReader(self.paths, "a").read({number: number}))
 
 
 def screen(data: bytes) -> list[bytes]:
@@ -101,7 +101,7 @@ def test_last_lines(tmp_path: Path) -> None:
     stream.feed(b"".join(b"%d\n" % n for n in range(1000)), 0.0)
     stream.finish(1.0)
     log.read()
-    assert last_lines(OutputReader(log.paths, "a").read(0), 2) == b"998\n999\n"
+    assert last_lines(OutputReader(log.paths, "a").read({0: 0}), 2) == b"998\n999\n"
 
 
 def test_append_is_all_or_nothing(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from windlass.agent.sweep import Mark, release_folder, sweep_dead
 from windlass.agent.trial_folder import FrozenOrigin, TrialFolders
 from windlass.collect.outputs import extract_outputs
 from windlass.errors import FolderError
+from windlass.journal.checksum import append_zeros
 from windlass.journal.kept import KeptWriter, copy_large, find_cut, read_kept
 from windlass.paths import StudyPaths
 
@@ -184,9 +187,9 @@ class TestArchive:
         writer.add_folder("t0", "out/empty", status, 1.0)
         writer.add("t0", "out/sparse", file.read_bytes(), status, 1.0, is_sparse=True)
         large = copy_large(str(file), str(tmp_path / "outputs/t0/out/large"))
-        writer.add_copied("t0", "out/large", large, 1.0)
+        writer.add_copied("t0", "out/large", large.status, 1.0, large.checksum)
         writer.close()
-        assert large.st_blocks < 100
+        assert large.status.st_blocks < 100
 
         def check(folder: Path) -> None:
             extract_outputs(read_kept(str(tmp_path / "outputs")), str(folder))
@@ -246,7 +249,7 @@ class TestArchive:
 
     def test_a_large_file_that_grows_is_not_taken_for_whole(self, tmp_path: Path) -> None:
         (tmp_path / "source").write_bytes(b"x" * 100)
-        assert copy_large(str(tmp_path / "source"), str(tmp_path / "out/big")).st_size == 100
+        assert copy_large(str(tmp_path / "source"), str(tmp_path / "out/big")).status.st_size == 100
         with pytest.raises(OSError):
             copy_large(str(tmp_path / "missing"), str(tmp_path / "out/none"))
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["big"]
@@ -619,3 +622,106 @@ def test_what_is_cut_short_or_gone_is_reported(project: Project) -> None:
     assert f"{log}: is cut short" in project.run("logs", code=1).stderr
     log.unlink()
     assert f"{log}: is gone" in project.run("logs", "0", code=1).stderr
+
+
+def test_content_that_has_changed_is_not_handed_out(project: Project) -> None:
+    """A file of an archive, a large file, and a line of the index: each is named, the others are written."""
+    project.write(
+        "study.yaml",
+        "name: s\ncommand: sh -c 'echo {n}{n}{n} > r.txt; yes {n} | head -c 5000000 > big.bin'\nparameters: {n: [4, 5]}\noutputs: [r.txt, big.bin]\n",
+    )
+    project.run("run", "--on", "local", "--quiet")
+    folder = project.folder / ".windlass" / "s" / "outputs"
+    (archive,) = folder.glob("*.tar")
+    (index,) = folder.glob("*.idx")
+    big = next(folder.glob("*/big.bin"))
+    owner = big.parent.name
+    whole = {path: path.read_bytes() for path in (archive, index, big)}
+
+    def take(code: int) -> tuple[str, set[str]]:
+        done = project.run("outputs", "--to", "taken", code=code)
+        names = {str(path.relative_to(project.folder / "taken")) for path in (project.folder / "taken").rglob("*.*")}
+        shutil.rmtree(project.folder / "taken")
+        return done.stderr, names
+
+    everything = take(0)[1]
+    assert len(everything) == 4
+    archive.write_bytes(whole[archive].replace(b"444\n", b"454\n"))
+    told, names = take(1)
+    assert f"{archive}: 'r.txt' of trial t" in told and "its content has changed since it was kept" in told
+    assert len(names) == 3
+    archive.write_bytes(whole[archive])
+    big.write_bytes(whole[big][:-2] + b"7\n")
+    told, names = take(1)
+    assert f"{big}: 'big.bin' of trial {owner}" in told and everything - names == {f"{owner}/big.bin"}
+    big.write_bytes(whole[big])
+    for line in whole[index].splitlines():
+        # One digit of a line that tells of a file: its name, the trial that it is of, or its place in the archive.
+        index.write_bytes(whole[index].replace(line, line.replace(b'"p":"', b'"p":"x')))
+        told = project.run("outputs", code=1).stderr
+        assert f"{index}: 1 line is damaged" in told and "/xr.txt" not in take(1)[1]
+    assert project.run("outputs", "--prune", code=None).returncode == 2
+    index.write_bytes(whole[index])
+    assert take(0)[1] == everything
+
+
+def test_checksums_of_files_with_holes(tmp_path: Path) -> None:
+    """They do not depend on which zeros the file system stores, and take no time for the zeros."""
+    data = b"begin" + bytes(300_000) + b"middle" + bytes(1_000_001)
+    for cut in (0, 1, 5, 5000, len(data)):
+        assert append_zeros(binascii.crc32(data[:cut]), 77) == binascii.crc32(data[:cut] + bytes(77))
+    assert append_zeros(append_zeros(5, 1 << 50), 1 << 50) == append_zeros(5, 1 << 51)
+    plain, sparse = tmp_path / "plain", tmp_path / "sparse"
+    plain.write_bytes(data)
+    with open(sparse, "wb") as file:
+        file.write(b"begin")
+        file.seek(300_005)
+        file.write(b"middle")
+        file.truncate(len(data))
+    assert sparse.read_bytes() == data
+    checksums = {copy_large(str(path), str(tmp_path / "out" / path.name)).checksum for path in (plain, sparse)}
+    assert checksums == {binascii.crc32(data)}
+
+
+def test_files_that_were_kept_by_an_earlier_version(tmp_path: Path) -> None:
+    """Their index has no checksums."""
+    writer = KeptWriter(str(tmp_path / "outputs"), "agent")
+    (tmp_path / "f").write_bytes(b"abc")
+    writer.add("t0", "r.txt", b"abc", os.lstat(tmp_path / "f"), 1.0)
+    writer.close()
+    index = tmp_path / "outputs" / "agent.idx"
+    record = json.loads(index.read_bytes())
+    del record["crc"], record["c"]
+    index.write_text(json.dumps(record) + "\n")
+    assert extract_outputs(read_kept(str(tmp_path / "outputs")), str(tmp_path / "to")).count == 1
+    assert (tmp_path / "to" / "t0" / "r.txt").read_bytes() == b"abc"
+
+
+def test_output_that_has_changed_is_left_out(project: Project) -> None:
+    """What trials printed, and the index that tells which trial printed what; also where a metric is read from it."""
+    project.write("study.yaml", "name: s\ncommand: sh -c 'echo a={n}5'\nparameters: {n: [1, 2]}\n")
+    project.run("run", "--on", "local", "--quiet")
+    folder = project.folder / ".windlass" / "s" / "output"
+    (log,), (index,) = folder.glob("*.log"), folder.glob("*.idx")
+    assert [row["a"] for row in project.json("results", "--metric", "a", "--format", "json")] == [15.0, 25.0]
+    text, entries = log.read_bytes(), index.read_bytes()
+    log.write_bytes(text.replace(b"a=15", b"a=75"))
+    assert "some of it is left out" in project.run("logs", "0", code=1).stderr
+    done = project.run("results", "--metric", "a", "--format", "json")
+    assert [row.get("a") for row in json.loads(done.stdout)] == [None, 25.0] and "left out" in done.stderr
+    log.write_bytes(text)
+    swapped = bytearray(entries)
+    swapped[20:28], swapped[52:60] = entries[52:60], entries[20:28]  # trial and attempt of the two pieces
+    index.write_bytes(swapped)
+    done = project.run("results", "--metric", "a", "--format", "json")
+    assert [row.get("a") for row in json.loads(done.stdout)] == [None, None] and "left out" in done.stderr
+
+
+def test_a_number_that_is_cut_off_is_not_read(project: Project) -> None:
+    """The end of a line is missing in what was kept: its beginning is no value of the metric."""
+    project.write("study.yaml", "name: s\ncommand: sh -c 'echo a=1234'\nparameters: {n: [1]}\n")
+    project.run("run", "--on", "local", "--quiet")
+    (log,) = (project.folder / ".windlass" / "s" / "output").glob("*.log")
+    os.truncate(log, 4)
+    done = project.run("results", "--metric", "a", "--format", "json")
+    assert [row.get("a") for row in json.loads(done.stdout)] == [None] and "is cut short" in done.stderr

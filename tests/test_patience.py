@@ -126,7 +126,7 @@ def test_output_is_kept_until_it_can_be_written(tmp_path: Path) -> None:
         log.add(b"after\n", 0, 0, 1, 3.0)
         log.flush(3.0)
     log.close()
-    printed = b"".join(piece.data for piece in OutputReader(paths, "a").read(0))
+    printed = b"".join(piece.data for piece in OutputReader(paths, "a").read({0: 0}))
     assert printed == b"before\nwhile _log fails\nafter\nwhile _index fails\nafter\n"
 
 

@@ -12,12 +12,13 @@ from windlass.bundle.folder import choose_sample
 from windlass.bundle.zipapp import agent_sources, build_agent
 from windlass.claims import ranges as rs
 from windlass.errors import FolderError, InputError
+from windlass.ids import id_number, id_number_stop
 from windlass.model import Needs, Setting
 from windlass.paths import StudyPaths, find_project
 from windlass.plan.local import choose_slots
 from windlass.plan.settings import resolve_settings
 from windlass.site.local import Gpu, Site, fetch_gpus
-from windlass.trialfile import TrialFile, append_trials, id_number, id_number_stop
+from windlass.trialfile import TrialFile, append_trials
 
 MACHINE = Site(cpus=8, memory_mb=16_000, gpus=(Gpu("0", 12_000), Gpu("1", 12_000)))
 

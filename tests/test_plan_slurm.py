@@ -261,3 +261,12 @@ def test_the_estimate_does_not_take_the_throttle_for_the_cluster() -> None:
 def test_who_waits_for_resources() -> None:
     text = "0|gpu|Resources\n1|gpu,cpu|Priority\n1|gpu|Dependency\n7|gpu|Priority\nx\n1|cpu|(None)\n"
     assert parse_waiting(text, 7) == {"gpu": 2, "cpu": 2}
+
+
+def test_fewer_agents_than_asked_for_are_explained() -> None:
+    needs: dict[str, Any] = {"gpus": 0.25, "gpu_type": "p100", "time_s": 60.0, "cpus": 1}
+    few = plan(4, {"agents": 4}, **needs)
+    assert few.agents_because == "command line: 4, and 1 job has room for all 4 trials at once"
+    assert plan(16, {"agents": 4}, **needs).agents_because == ""
+    unknown = plan(4, {"agents": 4}, gpus=0.25, gpu_type="p100", cpus=1)
+    assert unknown.agents_because == "command line: 4, and 1 job has room for all 4 trials at once"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.agent.metrics import MetricBook, find_step
 from windlass.agent.printed import OTHER_SET, PLAIN, UNDECIDED, PrintedMetrics, find_numbers
+from windlass.agent.tables import Tables
 
 NAN, INF = math.nan, math.inf
 _BAR = "Epoch 1: 100%|██████████| 938/938 [00:10<00:00, 92.1it/s, v_num=0, train_loss=0.11, val_loss=0.22]"
@@ -284,3 +285,86 @@ def test_steps_are_read_beside_metrics() -> None:
     assert find_step(b"step 12 loss=1") == 12
     assert find_step(b'{"global_step": 7, "loss": 1}') == 7
     assert find_step(b" 45%|###  | 450/1000 [00:01<00:02, loss=1]") == 450
+
+
+SB3 = """\
+-----------------------------------------
+| rollout/                |             |
+|    ep_len_mean          | 23.4        |
+|    ep_rew_mean          | 21.3        |
+| time/                   |             |
+|    fps                  | 1,034       |
+|    total_timesteps      | 4096        |
+| train/                  |             |
+|    approx_kl            | 0.008763235 |
+|    loss                 | -6.1e-02    |
+-----------------------------------------
+| plain | 3 |
+"""
+ROWS = "epoch     loss   acc\n--------------------\n    0     0.9    50.5%\n    1     0.7    60\n"
+FASTAI = (
+    "epoch     train_loss  valid_loss  accuracy  time    \n0         0.5         0.4         0.81      00:03     \n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "values"),
+    [
+        (SB3, "rollout/ep_rew_mean", [21.3]),
+        (SB3, "ep_rew_mean", [21.3]),
+        (SB3, "train/loss", [-0.061]),
+        (SB3, "time/fps", [1034]),
+        (SB3, "rollout/loss", []),
+        (SB3, "time/loss", []),
+        (SB3, "train/plain", []),
+        (ROWS, "loss", [0.9, 0.7]),
+        (ROWS, "acc", [50.5, 60]),
+        (ROWS, "val_loss", []),
+        (ROWS + "saving best loss\n2 0.5 70\n", "loss", [0.9, 0.7, 0.5]),  # a sentence between rows that are numbered
+        (ROWS + "1 2\n2 0.5 70\n0 3 3\n", "loss", [0.9, 0.7, 0.5]),  # another number of cells, and a count that falls
+        (FASTAI, "valid_loss", [0.4]),
+        (FASTAI, "accuracy", [0.81]),
+        ("step\tloss\n10\t0.5\n", "loss", [0.5]),
+        ("step,loss,acc\n10,0.5,0.9\n", "acc", [0.9]),
+        ("| Epoch | Train loss | Val loss |\n|---|---|---|\n| 1 | 0.5 | 0.6 |\n", "val_loss", [0.6]),
+        ("epoch  train loss  val loss\n1  0.5  0.6\n", "val loss", [0.6]),
+        ("loss acc\n0.5 0.9\nnothing\n1 2\n", "loss", [0.5]),  # without a counter the first other line ends it
+        ("the loss\n3 apples\n3 4\n", "loss", []),
+        ("loss loss\n1 2\n", "loss", []),  # two columns of one name
+        ("epoch loss acc\n1 0.5\n", "loss", []),  # a cell is missing
+        ("epoch loss acc\n1 0.5 high\n", "loss", []),
+    ],
+)
+def test_tables(text: str, metric: str, values: list[float]) -> None:
+    printed, tables = PrintedMetrics([(metric, None)]), Tables()
+    found = [printed.read(line.encode(), tables).get(metric) for line in text.splitlines()]
+    assert [reading.value for reading in found if reading is not None and reading.source == PLAIN] == values
+
+
+def test_tables_are_listed() -> None:
+    tables = Tables()
+    listed = [name for line in SB3.splitlines() for name, _ in find_numbers(line.encode(), tables)]
+    assert "rollout/ep_rew_mean" in listed and "train/loss" in listed
+    tables = Tables()
+    assert [name for line in ROWS.splitlines() for name, _ in find_numbers(line.encode(), tables)] == [
+        "loss",
+        "acc",
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "metric", "value"),
+    [
+        ("Validation: loss 0.3", "val_loss", 0.3),
+        ("Validation: loss=0.3", "validation_loss", 0.3),
+        ("validation loss: 0.3", "val_loss", 0.3),
+        ("val_loss: 0.3", "validation_loss", 0.3),
+        ("Evaluation: loss 0.3", "eval/loss", 0.3),
+        ("Training: loss 0.3", "val_loss", None),
+        ("test loss: 0.3", "val_loss", None),
+        ("Validation: loss 0.3", "loss", 0.3),
+    ],
+)
+def test_spellings_of_data(line: str, metric: str, value: float | None) -> None:
+    found = PrintedMetrics([(metric, None)]).read(line.encode()).get(metric)
+    assert (None if found is None else found.value) == value

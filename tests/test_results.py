@@ -50,7 +50,7 @@ def make_study(folder: Path, trials: list[Settings], ends: dict[int, dict[str, A
     append_trials(paths, 0, lines)
     with open(paths.journal_of("agent"), "w", encoding="utf-8") as journal:
         for number, end in ends.items():
-            head = {"t": 10.0 + number, "i": number, "n": 1}
+            head = {"t": 10.0 + number, "i": number, "n": number}
             journal.write(json.dumps({"e": "start", **head}) + "\n")
             journal.write(json.dumps({"e": "end", **head, "cause": "done", "dur": 1.5, "code": 0, **end}) + "\n")
     return paths

@@ -12,10 +12,10 @@ from windlass import trialfile
 from windlass.bundle.trialwriter import TrialWriter
 from windlass.damage import forget_reports
 from windlass.errors import FolderError
-from windlass.ids import trial_id
+from windlass.ids import id_number, trial_id
 from windlass.model import Trial
 from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile, id_number
+from windlass.trialfile import TrialFile
 
 COUNT = 12
 

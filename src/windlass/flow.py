@@ -24,6 +24,7 @@ from windlass.collect.follow import Follower
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import TimeLeftReader, find_lost
 from windlass.collect.submissions import read_submissions
+from windlass.collect.trial_ids import TrialIds
 from windlass.counted import counted
 from windlass.errors import AgentError, FolderError, OutOfReach
 from windlass.journal.write import DiskFull
@@ -438,7 +439,7 @@ def _change(
 
     def record() -> None:
         with ClientJournal(paths) as journal:
-            journal.write({"e": kind, "r": changed})
+            journal.write({"e": kind, "r": changed, **TrialIds(paths).render(changed)})
 
     try:
         insist(lambda: recover(paths, register_file), paths.folder)

@@ -8,7 +8,11 @@ import json
 import os
 import re
 import time
-from typing import Any
+from typing import Any, Optional
+
+_BASE_32 = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz234567", b"0123456789abcdefghijklmnopqrstuv")
+_BASE_32_TEXT = str.maketrans("abcdefghijklmnopqrstuvwxyz234567", "0123456789abcdefghijklmnopqrstuv")
+_ID = re.compile("t[a-z2-7]{12}")
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
@@ -37,3 +41,45 @@ def slug(text: str) -> str:
     """Any text as a safe folder name; never empty."""
     cleaned = re.sub(r"[^\w.+-]+", "-", text.strip()).strip("-.")
     return cleaned[:80] or "study"
+
+
+# -- ids as 64-bit numbers, which the index of trials has
+
+
+def id_number(trial_id: str) -> int:
+    """A trial's id as a 64-bit number; two trials have the same number only if they have the same id.
+
+    Works for the beginning of an id, too: the ids that begin so have the numbers from this one up to
+    `id_number_stop`.
+    """
+    if _ID.fullmatch(trial_id):
+        return int(trial_id[1:].translate(_BASE_32_TEXT), 32) << 4
+    return int.from_bytes(base64.b32decode(trial_id[1:].upper().ljust(13, "A") + "==="), "big")
+
+
+def id_number_stop(beginning: str) -> int:
+    """The first number that no id beginning so has."""
+    return id_number(beginning) + (1 << (64 - 5 * len(beginning[1:])))
+
+
+def beginning_number(beginning: str) -> Optional[int]:
+    """`id_number` of an id or its beginning, much faster; None where it is none."""
+    try:
+        return int(beginning[1:].translate(_BASE_32_TEXT), 32) << (69 - 5 * len(beginning))
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
+def id_beginning(identifier: int, letters: int) -> str:
+    """The first letters of the id that has this number."""
+    return "t" + letters_of(identifier)[: letters - 1].decode("ascii")
+
+
+def letters_number(letters: bytes) -> int:
+    """`id_number` of the twelve letters after the t; much faster."""
+    return int(letters.translate(_BASE_32), 32) << 4
+
+
+def letters_of(identifier: int) -> bytes:
+    """The inverse of `letters_number`."""
+    return base64.b32encode(identifier.to_bytes(8, "big"))[:12].lower()

@@ -66,12 +66,21 @@ def submit_agents(
     return Submitted(tuple(jobs), missing, present, tuple(settled), len(outdated))
 
 
-def preview_agents(terms: Terms, paths: StudyPaths, wanted: int) -> Submitted:
-    """What `submit_agents` would do, as far as the queue and the last run tell. Nothing is written or submitted."""
+def preview_agents(terms: Terms, paths: StudyPaths, wanted: int, has_changed: bool = False) -> Submitted:
+    """What `submit_agents` would do, as far as the queue and the last run tell. Nothing is written or submitted.
+
+    `has_changed`: the code is not that of the last run any more, so that all agents at work have former code.
+    """
     submissions = read_submissions(paths) if os.path.isdir(paths.journal) else []
     present, outdated = 0, list[str]()
     if submissions:
-        present, outdated = _count_agents(terms, paths, submissions, fetch_queue())
+        queue = fetch_queue()
+        present, outdated = _count_agents(terms, paths, submissions, queue)
+        if has_changed:
+            comments = {submission.comment for submission in submissions}
+            at_work = [row.name for row in queue.rows if row.comment in comments and row.state in _AT_WORK]
+            present -= len(at_work) - len(outdated) if terms.units == 1 else 0
+            outdated = at_work
     return Submitted((), max(0, wanted - present), present, (), len(outdated))
 
 

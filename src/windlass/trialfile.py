@@ -15,7 +15,6 @@ the beginning, and its whole lines tell the numbers. `windlass run` then writes 
 
 from __future__ import annotations
 
-import base64
 import errno
 import json
 import os
@@ -27,6 +26,7 @@ from typing import Any, BinaryIO
 from windlass.counted import counted
 from windlass.damage import report_damage
 from windlass.errors import FolderError
+from windlass.ids import id_number, letters_number, letters_of
 from windlass.paths import StudyPaths
 from windlass.sealed import seal, unseal
 
@@ -34,38 +34,12 @@ _ENTRY = struct.Struct("<QQ")
 ENTRY_BYTES = _ENTRY.size
 _HEAD = re.compile(rb'\{"crc":"[0-9a-f]{8}","n":(\d+),"id": ?"t([a-z2-7]{12})",')
 _OLD_HEAD = re.compile(rb'\{"id": ?"t([a-z2-7]{12})",')
-_ID = re.compile("t[a-z2-7]{12}")
 _LOST = b',"lost":true}'  # how the line of a trial ends whose settings and command are lost; all others end in "}}"
-_BASE_32 = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz234567", b"0123456789abcdefghijklmnopqrstuv")
-_BASE_32_TEXT = str.maketrans("abcdefghijklmnopqrstuvwxyz234567", "0123456789abcdefghijklmnopqrstuv")
 _CHUNK = 2000  # lines in memory at a time
 _NEAR = 200  # lines between two that are read together
 _NO_LINE = -1
+_NOWHERE = (1 << 64) - 1
 _REMEDY = "`windlass run` with the study file writes the lines of the study's trials anew"
-
-
-def id_number(trial_id: str) -> int:
-    """A trial's id as a 64-bit number; two trials have the same number only if they have the same id.
-
-    Works for the beginning of an id, too: the ids that begin so have the numbers from this one up to
-    `id_number_stop`.
-    """
-    if _ID.fullmatch(trial_id):
-        return int(trial_id[1:].translate(_BASE_32_TEXT), 32) << 4
-    return int.from_bytes(base64.b32decode(trial_id[1:].upper().ljust(13, "A") + "==="), "big")
-
-
-def id_number_stop(beginning: str) -> int:
-    """The first number that no id beginning so has."""
-    return id_number(beginning) + (1 << (64 - 5 * len(beginning[1:])))
-
-
-def beginning_number(beginning: str) -> int | None:
-    """`id_number` of an id or its beginning, much faster; None where it is none."""
-    try:
-        return int(beginning[1:].translate(_BASE_32_TEXT), 32) << (69 - 5 * len(beginning))
-    except (ValueError, AttributeError, TypeError):
-        return None
 
 
 def read_entries(paths: StudyPaths) -> bytes:
@@ -88,6 +62,23 @@ def entry_id(entries: bytes, number: int) -> int:
     return int(_ENTRY.unpack_from(entries, number * ENTRY_BYTES)[1])
 
 
+def entry_offset(entries: bytes, number: int) -> int | None:
+    """Where the line of a trial begins, from what `read_entries` returned; None where it is not known."""
+    if not 0 <= number < len(entries) // ENTRY_BYTES:
+        return None
+    offset = int(_ENTRY.unpack_from(entries, number * ENTRY_BYTES)[0])
+    return None if offset == _NOWHERE else offset
+
+
+def head_id(head: bytes, number: int) -> int:
+    """`id_number` of the trial whose line begins so; 0 where it is no line of that number."""
+    found = _HEAD.match(head)
+    if found is not None:
+        return letters_number(found[2]) if int(found[1]) == number else 0
+    old = _OLD_HEAD.match(head)
+    return 0 if old is None else letters_number(old[1])
+
+
 def _make_entries(paths: StudyPaths) -> bytes:
     try:
         if not os.path.getsize(paths.trials):
@@ -100,17 +91,7 @@ def _make_entries(paths: StudyPaths) -> bytes:
         found = dict(file.id_numbers(count))
     finally:
         file.close()
-    return b"".join(_ENTRY.pack(0, found.get(number, 0)) for number in range(count))
-
-
-def _letters_number(letters: bytes) -> int:
-    """`id_number` of the twelve letters after the t; much faster."""
-    return int(letters.translate(_BASE_32), 32) << 4
-
-
-def _letters(identifier: int) -> bytes:
-    """The inverse of `_letters_number`."""
-    return base64.b32encode(identifier.to_bytes(8, "big"))[:12].lower()
+    return b"".join(_ENTRY.pack(_NOWHERE, found.get(number, 0)) for number in range(count))
 
 
 class TrialFile:
@@ -199,7 +180,7 @@ class TrialFile:
     def id_numbers(self, count: int) -> Iterator[tuple[int, int]]:
         """(number, id_number) of the first `count` trials, also of those whose lines are damaged where it is known."""
         missing = 0
-        for number, line in self._checked_lines(0, count, with_ids=True):
+        for number, line in self._checked_lines(0, count):
             missing += line is None
             identifier = self._id_of_missing(number) if line is None else _id_of(line)
             if identifier:
@@ -215,7 +196,7 @@ class TrialFile:
         """How many trials there are by the index; by the lines themselves where the index is damaged."""
         if self._found is None:
             count = os.fstat(self._index).st_size // _ENTRY.size
-            if count == 0 or self._indexed_lines(count - 1, count, True) is not None:
+            if count == 0 or self._indexed_lines(count - 1, count) is not None:
                 return count
         return len(self._scan().offsets)
 
@@ -236,19 +217,17 @@ class TrialFile:
         entry = self._pread(self._index, _ENTRY.size, number * _ENTRY.size)
         return int(_ENTRY.unpack(entry)[1]) if len(entry) == _ENTRY.size else 0
 
-    def _checked_lines(
-        self, first: int, stop: int, chunk: int = _CHUNK, with_ids: bool = False
-    ) -> Iterator[tuple[int, bytes | None]]:
+    def _checked_lines(self, first: int, stop: int, chunk: int = _CHUNK) -> Iterator[tuple[int, bytes | None]]:
         """Numbers with their lines, without the newline; None for those that are damaged or missing."""
         for begin in range(first, stop, chunk):
             end = min(begin + chunk, stop)
-            lines = self._indexed_lines(begin, end, with_ids) if self._found is None else None
+            lines = self._indexed_lines(begin, end) if self._found is None else None
             if lines is None:
                 lines = self._found_lines(begin, end)
             for number, line in enumerate(lines, begin):
                 yield number, None if line is None or line.endswith(_LOST) else line
 
-    def _indexed_lines(self, first: int, stop: int, with_ids: bool) -> list[bytes | None] | None:
+    def _indexed_lines(self, first: int, stop: int) -> list[bytes | None] | None:
         """The lines by the index; None where the index and the lines do not agree."""
         raw = self._pread(self._index, (stop - first + 1) * _ENTRY.size, first * _ENTRY.size)
         entries = list(_ENTRY.iter_unpack(raw[: len(raw) // _ENTRY.size * _ENTRY.size]))
@@ -267,7 +246,7 @@ class TrialFile:
             if end == size:  # Behind the last line may be what a killed writer left.
                 end = begin + data.find(b"\n", max(0, offset - begin)) + 1
             line = data[offset - begin : end - begin] if begin <= offset <= end else b""
-            if not _is_line_of(line, number, identifier, with_ids):
+            if not _is_line_of(line, number, identifier):
                 return None
             lines.append(line[:-1])
         return lines
@@ -289,9 +268,24 @@ class TrialFile:
         """Report a damaged index, unless it is trials.jsonl that is damaged."""
         found = self._scan()
         indexed = os.fstat(self._index).st_size // _ENTRY.size if self._index >= 0 else 0
-        if not found.damaged and len(found.offsets) >= indexed and _NO_LINE not in found.offsets:
+        if self._is_of_others(found):
+            problem = "its ids are not those of trials.jsonl: one of the two is of another study, or of another time"
+            remedy = f"put back the one that belongs here from a backup; else {_REMEDY}"
+            report_damage(self._index_path, problem, remedy, "others")
+        elif not found.damaged and len(found.offsets) >= indexed and _NO_LINE not in found.offsets:
             remedy = "nothing is lost: it was rebuilt from trials.jsonl, and `windlass run` writes it anew"
             report_damage(self._index_path, problem, remedy)
+
+    def _is_of_others(self, found: _Found) -> bool:
+        """Whether most lines are where the index has them, and have other ids than there."""
+        if self._index < 0:
+            return False
+        raw = self._pread(self._index, len(found.offsets) * _ENTRY.size, 0)
+        pairs = zip(
+            _ENTRY.iter_unpack(raw[: len(raw) // _ENTRY.size * _ENTRY.size]), found.offsets, found.ids, strict=False
+        )
+        differ = [identifier != own for (offset, identifier), at, own in pairs if offset == at]
+        return bool(2 * sum(differ) > len(differ))
 
     def _scan(self) -> _Found:
         if self._found is None:
@@ -351,6 +345,7 @@ class _Found:
     def __init__(self) -> None:
         self.offsets: list[int] = []  # by number; _NO_LINE where there is none
         self.sizes: list[int] = []
+        self.ids: list[int] = []
         self.salvaged: dict[int, int] = {}  # number → id of lines that are damaged, as far as it can still be read
         self.damaged = 0  # lines that cannot be used
         self._position = 0
@@ -371,26 +366,31 @@ class _Found:
         while len(self.offsets) <= number:
             self.offsets.append(_NO_LINE)
             self.sizes.append(0)
-        self.offsets[number], self.sizes[number] = offset, len(line)
+            self.ids.append(0)
+        self.offsets[number], self.sizes[number], self.ids[number] = offset, len(line), identifier
 
 
-def _is_line_of(line: bytes, number: int, identifier: int, with_id: bool) -> bool:
-    """Whether this is the whole line of that trial. The id is compared only where asked for: it takes long."""
+def _is_line_of(line: bytes, number: int, identifier: int) -> bool:
+    """Whether this is the whole line of that trial."""
     content = unseal(line)
     if content is None or not line.endswith(b"\n"):
         return False
-    if not content.startswith(b'{"n":%d,' % number):
+    head = b'{"n":%d,"id":"t' % number
+    if not content.startswith(head):
         return _number_of(line, number) == number and _id_of(line) == identifier  # perhaps of an earlier version
-    return not with_id or _id_of(line) == identifier
+    try:
+        return letters_number(content[len(head) : len(head) + 12]) == identifier
+    except ValueError:
+        return False
 
 
 def _id_of(line: bytes) -> int:
     """The id that a line begins with, as a number; 0 where it has none."""
     head = _HEAD.match(line)
     if head is not None:
-        return _letters_number(head[2])
+        return letters_number(head[2])
     old = _OLD_HEAD.match(line)
-    return 0 if old is None else _letters_number(old[1])
+    return 0 if old is None else letters_number(old[1])
 
 
 def _number_of(line: bytes, expected: int) -> int | None:
@@ -460,7 +460,7 @@ def repair_trials(paths: StudyPaths, count: int, restored: Mapping[int, bytes]) 
                 elif line is not None:
                     text = line + b"\n"
                 else:
-                    text = _seal(number, b'{"id":"t%s"%s\n' % (_letters(identifier), _LOST))
+                    text = _seal(number, b'{"id":"t%s"%s\n' % (letters_of(identifier), _LOST))
                 index.write(_ENTRY.pack(end, identifier))
                 trials.write(text)
                 end += len(text)

@@ -429,7 +429,7 @@ def _original(paths: StudyPaths) -> Mapping[str, Any] | None:
             return None
         former = str(said.get("project_dir") or said["workdir"])
         return None if os.path.samefile(former, here) else said
-    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 
 

@@ -11,6 +11,7 @@ from windlass.agent.gauge import Gauges
 from windlass.agent.metrics import Curve, Message, MetricBook, MetricsFile, find_step
 from windlass.agent.nan_lines import find_not_finite
 from windlass.agent.printed import PrintedMetrics, Reading
+from windlass.agent.tables import Tables
 from windlass.journal.reason import shorten
 
 _MOST_NOTES = 10  # about values that trials log and that are left out
@@ -37,9 +38,11 @@ class Listener:
         if not self._printed and not self._config.watch_nan:
             return progress
 
+        tables = Tables()
+
         def read(line: bytes) -> None:
             progress(line)
-            found = self._printed.read(line)
+            found = self._printed.read(line, tables)
             if found:
                 self._record_printed(attempt, line, found)
             if self._config.watch_nan and attempt.cause is None:

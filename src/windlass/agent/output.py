@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Callable, List, Optional
 
-from windlass.journal.pieces import PIECE
+from windlass.journal.pieces import PIECE, render_piece
 from windlass.journal.write import AppendFile, DiskFull
 
 _FLUSH_S = 0.1
@@ -22,6 +23,7 @@ class OutputLog:
 
     def __init__(self, log_path: str, index_path: str) -> None:
         self._paths = (log_path, index_path)
+        self._agent = os.path.basename(log_path)[: -len(".log")]
         self._log: Optional[AppendFile] = None
         self._index: Optional[AppendFile] = None
         self._data: List[bytes] = []
@@ -32,7 +34,7 @@ class OutputLog:
 
     def add(self, data: bytes, number: int, attempt: int, stream: int, now: float) -> None:
         self._data.append(data)
-        self._pieces.append(PIECE.pack(self._end, now, len(data), number, attempt, stream))
+        self._pieces.append(render_piece(self._agent, self._end, now, number, attempt, stream, data))
         self._end += len(data)
 
     def due_in_s(self, now: float) -> Optional[float]:

@@ -287,7 +287,7 @@ class OutputKeeper:
         if status.st_size > SMALL_BYTES:
             copied = copy_large(path, os.path.join(self._paths.outputs, trial, name), above)
             with self._lock:
-                self._writer.add_copied(trial, name, copied, when)
+                self._writer.add_copied(trial, name, copied.status, when, copied.checksum)
         else:
             data, status, is_sparse = _read_whole(path)
             with self._lock:

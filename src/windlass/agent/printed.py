@@ -11,6 +11,8 @@ import math
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from windlass.agent.tables import Tables
+
 _CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x08+")
 _NUMBER = rb"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
 # What may stand between a name and its number: signs of assignment, arrows, the bars of a table, a few words, or
@@ -44,6 +46,13 @@ _PLAIN = frozenset(
 )
 _TRAIN = rb"train|training"
 _SETS = rb"val|valid|validation|eval|evaluation|test|testing|dev|holdout"
+_SPELLING = {
+    b"training": b"train",
+    b"valid": b"val",
+    b"validation": b"val",
+    b"evaluation": b"eval",
+    b"testing": b"test",
+}
 _BOUNDS = rb"best|min|minimum|max|maximum|lowest|highest|prev|previous|old|initial|init|target|baseline"
 # Words that make another name of what follows even where that is written `loss=0.1`, without a space.
 _OTHER = frozenset(
@@ -64,7 +73,7 @@ _IS_BOUND = re.compile(_BOUNDS)
 _IS_SET = re.compile(_SETS)
 _IS_TRAINING = re.compile(_TRAIN)
 
-READING = 2  # changes whenever lines are read otherwise than before; answers that were remembered are then read anew
+READING = 3  # changes whenever lines are read otherwise than before; answers that were remembered are then read anew
 PLAIN = ""  # the source of a number that stands under its name alone
 TRAINING = "train"  # the source of a number under a label such as `train:`
 OTHER_SET = (
@@ -104,15 +113,22 @@ class PrintedMetrics:
     def __bool__(self) -> bool:
         return bool(self._own or self._named)
 
-    def read(self, line: bytes) -> Dict[str, Reading]:
+    def read(self, line: bytes, tables: Optional[Tables] = None) -> Dict[str, Reading]:
         """The metrics that a line has. Of several numbers for one name the last counts, and a plain one the most.
 
-        A number of the training data is never preferred to one of other data: such a line is `UNDECIDED`.
+        A number of the training data is never preferred to one of other data: such a line is `UNDECIDED`. `tables` has
+        the tables that were printed before the line.
         """
         found: Dict[str, Reading] = {}
         lowered = line.lower()
+        if tables is not None and self._named:
+            row = tables.read(strip_control(lowered), any(named.last in lowered for named in self._named))
+            for named in self._named if row is not None else ():
+                reading = named.find(row or b"")
+                if reading is not None:
+                    found[named.name] = reading
         for named in self._named:
-            if named.last in lowered:  # nearly all lines end here
+            if named.last in lowered and named.name not in found:  # nearly all lines end here
                 reading = named.find(strip_control(lowered))
                 if reading is not None:
                     found[named.name] = reading
@@ -129,7 +145,7 @@ class _Named:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._parts = _parts(name.encode().lower())
+        self._parts = _spelled(_parts(name.encode().lower()))
         self.last = self._parts[-1] if self._parts else name.encode().lower()
         self._has_digits = any(part.translate(_SAME_DIGITS) != part or b"0" in part for part in self._parts)
         self._pattern = re.compile(re.escape(self.last) + _TAIL)
@@ -181,11 +197,11 @@ class _Named:
             # In `train: val_loss=1` the label is no label of data, but the name of a logger.
             return None if _IS_TRAINING.fullmatch(context.label) else OTHER_SET
         for word in (*reversed(context.words), b""):
-            if context.label and [context.label, *parts] == self._parts:
+            if context.label and _spelled([context.label, *parts]) == self._parts:
                 return PLAIN
-            if parts == self._parts and _is_plain(word, context.sign):
+            if _spelled(parts) == self._parts and _is_plain(word, context.sign):
                 return _source_of(word[: -len(_OWNER)] if word.endswith(_OWNER) else context.label)
-            if parts == self._parts and _IS_SET.fullmatch(word):
+            if _spelled(parts) == self._parts and _IS_SET.fullmatch(word):
                 return OTHER_SET
             parts = [*_parts(word), *parts]
         return None
@@ -205,6 +221,11 @@ def strip_control(line: bytes) -> bytes:
 
 def _parts(name: bytes) -> List[bytes]:
     return [part for part in _PARTS.split(name) if part]
+
+
+def _spelled(parts: List[bytes]) -> List[bytes]:
+    """The parts of a name with its data in one spelling: `validation loss` is `val_loss`."""
+    return [_SPELLING.get(parts[0], parts[0]), *parts[1:]] if len(parts) > 1 else parts
 
 
 def _is_plain(word: bytes, sign: bytes) -> bool:
@@ -275,9 +296,10 @@ _NO_METRIC = frozenset(
 )
 
 
-def find_numbers(line: bytes) -> Iterator[Tuple[str, float]]:
+def find_numbers(line: bytes, tables: Optional[Tables] = None) -> Iterator[Tuple[str, float]]:
     """All numbers of a line that may be metrics, each with a name under which `PrintedMetrics` finds it."""
     line = strip_control(line)
+    line = (tables.read(line, True) if tables is not None else None) or line
     lowered = line.lower()
     for match in _ANY.finditer(lowered):
         begin = match.start("name")

@@ -12,9 +12,10 @@ from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
 from windlass.claims.register import Register, RegisterFile, RegisterLost
 from windlass.errors import FolderError
+from windlass.ids import id_number
 from windlass.model import MOST_WALKED, Trial
 from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile, id_number
+from windlass.trialfile import TrialFile
 
 _FIRST = 2  # trials that are shown before the last one
 

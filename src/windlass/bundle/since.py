@@ -8,13 +8,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.bundle.again import excluded_from
-from windlass.bundle.code import find_differing, hash_files
+from windlass.bundle.code import excluded_paths, find_differing, hash_files
+from windlass.bundle.sources import find_changed_sources, list_sources
 from windlass.bundle.tree import CODE_LIMIT_FILES, list_code
-from windlass.errors import InputError
+from windlass.errors import FolderError, InputError
 from windlass.journal.code import render_code
+from windlass.model import Plan
 from windlass.paths import StudyPaths
+from windlass.planfile import load_plan
 
 _SHOWN = 3
+
+
+def find_changes_of_code(plan: Plan) -> list[str]:
+    """Source files that have changed since the last run, where trials are executed with the code as it was then."""
+    if not plan.frozen:
+        return []
+    try:
+        before = load_plan(StudyPaths(plan.folder).plan).get("source_files")
+    except FolderError:
+        return []  # There is no earlier run, or its plan cannot be read.
+    return find_changed_sources(before, list_sources(plan.study.project_dir, excluded_paths(plan)))
 
 
 def describe_other_code(

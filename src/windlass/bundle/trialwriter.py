@@ -12,10 +12,11 @@ from windlass.claims import ranges as rs
 from windlass.claims.ranges import Ranges
 from windlass.counted import counted
 from windlass.damage import report_damage
+from windlass.ids import id_number
 from windlass.model import Trial
 from windlass.paths import StudyPaths
 from windlass.search.values import render_value
-from windlass.trialfile import TrialFile, append_trials, id_number, repair_trials
+from windlass.trialfile import TrialFile, append_trials, repair_trials
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 

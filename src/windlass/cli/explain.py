@@ -100,7 +100,7 @@ def _trial_story(paths: StudyPaths, register: Register, name: str) -> dict[str, 
     if rs.contains(register.todo, number) and find_trouble(view) is None:
         lines += [f"    {reason}" for reason in _not_ready(view)]
     if stories and (stories[-1].end or {}).get("cause") not in (None, "done"):
-        tail = last_lines(OutputReader(paths, stories[-1].agent).read(number, stories[-1].attempt), 10)
+        tail = last_lines(OutputReader(paths, stories[-1].agent).read({stories[-1].attempt: number}), 10)
         printed = tail.decode("utf-8", "replace").rstrip().splitlines()
         lines += ["  its last lines:", *("    " + line for line in printed)] if printed else ["  it printed nothing"]
     return {

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -175,7 +175,7 @@ class _Shown:
                 self._readers[agent, attempt] = OutputReader(self._paths, agent)
                 if len(attempts) > 1:
                     click.echo(f"== attempt {place + 1} of {len(attempts)}, by agent {agent}", err=True)
-            yield from self._readers[agent, attempt].read(self._number, attempt)
+            yield from self._readers[agent, attempt].read({attempt: self._number})
 
 
 @dataclass
@@ -240,7 +240,7 @@ def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, ev
         if attempts and numbers is not None:
             attempts, _ = _attempts(paths, record, everything)
         for agent, attempt in attempts:
-            for piece in OutputReader(paths, agent).read(record.number, attempt):
+            for piece in OutputReader(paths, agent).read({attempt: record.number}):
                 texts[piece.stream] += piece.data
         if lines is not None:
             texts = {stream: _end_of(text, lines) for stream, text in texts.items()}
@@ -262,28 +262,46 @@ def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, ev
     return found
 
 
+def _read_numbers(paths: StudyPaths) -> dict[str, Mapping[int, int | None]]:
+    """By agent, the numbers in its files whose trials have others now; None where the study has no such trial."""
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        return {writer_of(path): index.moved(writer_of(path)) for path in journal_files(paths.journal)}
+    finally:
+        index.close()
+
+
 def _show_all(paths: StudyPaths, follow: bool, lines: int | None) -> None:
     readers: dict[str, OutputReader] = {}
+    moved = _read_numbers(paths)
     if lines is not None:
-        _show_ends(paths, readers, lines)
+        _show_ends(paths, readers, lines, moved)
     while True:
         for path in journal_files(paths.journal):
             agent = writer_of(path)
             for piece in readers.setdefault(agent, OutputReader(paths, agent)).read():
-                tag = f"[{piece.number}] ".encode()
+                number = moved.get(agent, {}).get(piece.number, piece.number)
+                if number is None:
+                    continue
+                tag = f"[{number}] ".encode()
                 _write(b"".join(tag + line + b"\n" for line in piece.data.splitlines()))
         if not follow or not RegisterFile(paths.claims, "reader").read().held:
             return
         time.sleep(_FOLLOW_S)
 
 
-def _show_ends(paths: StudyPaths, readers: dict[str, OutputReader], lines: int) -> None:
+def _show_ends(
+    paths: StudyPaths, readers: dict[str, OutputReader], lines: int, moved: dict[str, Mapping[int, int | None]]
+) -> None:
     """The last lines of each trial, by number."""
     ends: dict[int, bytes] = {}
     for path in journal_files(paths.journal):
         agent = writer_of(path)
         for piece in readers.setdefault(agent, OutputReader(paths, agent)).read():
-            ends[piece.number] = _end_of(ends.get(piece.number, b"") + piece.data, lines)
+            number = moved.get(agent, {}).get(piece.number, piece.number)
+            if number is not None:
+                ends[number] = _end_of(ends.get(number, b"") + piece.data, lines)
     for number, text in sorted(ends.items()):
         _write(b"".join(b"[%d] %s\n" % (number, line) for line in text.splitlines()))
 

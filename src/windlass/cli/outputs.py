@@ -68,9 +68,10 @@ def command(
         text = f"left out {counted(len(earlier), 'file')} from before the last `windlass retry` of a trial"
         click.echo(f"{text}; --all includes everything", err=True)
     if to is not None:
-        count = extract_outputs(files, to)
+        extracted = extract_outputs(files, to)
+        is_cut = is_cut or extracted.damaged > 0
         if not as_json:
-            click.echo(f"{counted(count, 'file')} written to {to}", err=True)
+            click.echo(f"{counted(extracted.count, 'file')} written to {to}", err=True)
     if as_json:
         print(json.dumps([_to_json(file) for file in files], indent=2))
     elif to is None or as_list:

@@ -9,10 +9,12 @@ from typing import Any
 import click
 
 from windlass.bundle.code import find_left_out, render_left_out
+from windlass.bundle.since import find_changes_of_code
 from windlass.check.options import find_option_problems
 from windlass.cli.folder_check import find_folder_warnings
 from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
 from windlass.cli.request import read_request, warn
+from windlass.counted import counted
 from windlass.errors import InputError, SchedulerError
 from windlass.model import Plan, Submitted
 from windlass.paths import StudyPaths
@@ -65,6 +67,12 @@ def _preview(plan: Plan) -> Submitted | None:
     """What `run` would submit now; None where the scheduler does not answer."""
     assert plan.terms is not None
     try:
-        return preview_agents(plan.terms, StudyPaths(plan.folder), plan.agents_missing)
+        changed = find_changes_of_code(plan)
+        preview = preview_agents(plan.terms, StudyPaths(plan.folder), plan.agents_missing, bool(changed))
+        if changed and preview.outdated:
+            agents = counted(preview.outdated, "agent at work has", "agents at work have")
+            text = f"{agents} the code as it was before {', '.join(changed)} changed"
+            warn([f"{text}: after `windlass run` they take no more trials, and others are submitted"])
+        return preview
     except SchedulerError:
         return None

@@ -189,7 +189,7 @@ def _failures(paths: StudyPaths, index: StudyIndex, included: Ranges) -> Iterato
             code = agents[record.agent].code if record.agent in agents else None
             last = ""
             if record.agent and shown < _LAST_LINES_SHOWN:
-                tail = last_lines(OutputReader(paths, record.agent).read(record.number, record.attempt), 1)
+                tail = last_lines(OutputReader(paths, record.agent).read({record.attempt: record.number}), 1)
                 last = tail.decode("utf-8", "replace").strip()
             shown += 1
             yield from render_failure(trials.read(record.number), record, place, code, last)

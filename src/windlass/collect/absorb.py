@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect import rows
 from windlass.collect.cache import TABLES
+from windlass.collect.renumber import Moved, renumber
+from windlass.collect.trial_ids import TrialIds
 from windlass.journal.fold import (
     NUMBER_LIMIT,
     AgentRecord,
@@ -26,7 +28,6 @@ BATCH_BYTES = 8 << 20  # of journal in one transaction; bounds memory to some te
 _PIECE = 50_000  # trials of one range event folded at a time
 
 Event = Mapping[str, Any]
-IsOther = Callable[[int, str], bool]
 Sized = Mapping[str, int]  # paths of journals with their sizes in bytes
 _Summary = dict[tuple[str, str], list[float]]
 
@@ -52,17 +53,17 @@ class _Pending:
         return self.reader.fetch(self.limit, self.size)
 
 
-def absorb(connection: sqlite3.Connection, pending: Sized, is_other: IsOther | None = None) -> Sized:
+def absorb(connection: sqlite3.Connection, pending: Sized, ids: TrialIds) -> Sized:
     """Read about BATCH_BYTES of the `pending` journals into the index; return those that may have more.
 
-    `pending` maps the paths of journals to their sizes. What they have of trials that are others now (see
-    `Folded.is_other`) is left out.
+    `pending` maps the paths of journals to their sizes. Trials are recorded under the numbers that they have now, see
+    `renumber`.
 
     To be called inside a transaction. Offsets are the database's, so two processes never take a line twice.
     """
     left = dict(pending)
     batch = _choose(connection, left)
-    gathered = _Gathered(connection, is_other)
+    gathered = _Gathered(connection, ids)
     grown: list[_Pending] = []
     for journal, block in zip(batch, for_each(_Pending.fetch, batch), strict=True):
         if journal.reader.restarted:
@@ -104,25 +105,36 @@ def _choose(connection: sqlite3.Connection, pending: dict[str, int]) -> list[_Pe
 class _Gathered:
     """Events of several journals on their way into the tables, so that many trials are stored at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, is_other: IsOther | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, ids: TrialIds) -> None:
         self._connection = connection
-        self._is_other = is_other
+        self._ids = ids
         self._writers: dict[str, WriterState] = {}
         self._parts: list[tuple[str, list[Event]]] = []
         self._numbers: set[int] = set()
 
     def add(self, writer: str, state: WriterState, events: list[dict[str, Any]]) -> None:
-        self._writers[writer] = state
-        for part, numbers in _parts(events):
-            self._parts.append((writer, part))
+        name = _name_of(writer, state, events)
+        if self._writers.get(name, state) is not state:
+            self.store()  # of two journals with the same header, one was put in another's place
+        self._writers[name] = state
+        for part, numbers in _parts(renumber(self._ids, state.moved, events)):
+            self._parts.append((name, part))
             self._numbers |= numbers
             if len(self._numbers) >= _PIECE:
                 self.store()
 
     def store(self) -> None:
-        folded = Folded(writers=self._writers, is_other=self._is_other)
+        folded = Folded(writers=self._writers)
         _fold_parts(self._connection, folded, self._parts, self._numbers)
         self._parts, self._numbers = [], set()
+
+
+def _name_of(writer: str, state: WriterState, events: Sequence[Event]) -> str:
+    """The agent that wrote a journal: its files have its name, also where the journal was put in another's place."""
+    if state.agent is not None:
+        return state.agent.id
+    first = events[0] if events else {}
+    return str(first["id"]) if first.get("e") == "agent" and isinstance(first.get("id"), str) else writer
 
 
 def clear(connection: sqlite3.Connection) -> None:
@@ -147,9 +159,9 @@ def parse_malformed(state: str) -> int:
     return int(json.loads(state)["malformed"])
 
 
-def parse_other(state: str) -> set[int]:
-    """The numbers in a journal's remembered state that stood for other trials."""
-    return set(json.loads(state)["other"])
+def parse_moved(state: str) -> Moved:
+    """The numbers in a journal's remembered state whose trials have others now."""
+    return {int(number): present for number, present in json.loads(state)["moved"].items()}
 
 
 def _load_journal(path: str, found: tuple[int, int, str] | None) -> tuple[JournalReader, WriterState]:
@@ -159,18 +171,18 @@ def _load_journal(path: str, found: tuple[int, int, str] | None) -> tuple[Journa
     reader.damaged = found[1]
     said = json.loads(found[2])
     under_way = {int(number): (attempt, start) for number, (attempt, start) in said["open"].items()}
-    agent, other = parse_agent(found[2]), parse_other(found[2])
-    return reader, WriterState(said["clock"], said["malformed"], under_way, agent, other)
+    agent, moved = parse_agent(found[2]), parse_moved(found[2])
+    return reader, WriterState(said["clock"], said["malformed"], under_way, agent, moved)
 
 
 def _render_state(state: WriterState) -> str:
     agent = None if state.agent is None else vars(state.agent)
     said = {"clock": state.clock, "malformed": state.malformed, "open": state.open, "agent": agent}
-    said["other"] = sorted(state.other)
+    said["moved"] = state.moved
     return json.dumps(said)
 
 
-def _parts(events: list[dict[str, Any]]) -> Iterator[tuple[list[Event], set[int]]]:
+def _parts(events: list[Event]) -> Iterator[tuple[list[Event], set[int]]]:
     """Events with the numbers of the trials they touch, split so that no part touches very many."""
     part: list[Event] = []
     numbers: set[int] = set()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.claims.alive import clock_shift_s
-from windlass.collect.missing import TrialIds
+from windlass.collect.renumber import Moved, renumber
+from windlass.collect.trial_ids import TrialIds
 from windlass.journal.fold import Span, SpanFields, overlapped_s
 from windlass.journal.read import (
     JournalReader,
@@ -28,7 +29,7 @@ class AttemptStory:
     host: str
     attempt: int
     start: float  # by the clock of this machine
-    end: dict[str, Any] | None  # the journal's own words; None while it runs, or when its agent was killed
+    end: Mapping[str, Any] | None  # the journal's own words; None while it runs, or when its agent was killed
     code: dict[str, Any] | None = None  # what it was executed with; None where that was not recorded
     job: dict[str, Any] | None = None  # the job of Slurm's that it ran in
     stage_in: dict[str, float] = field(default_factory=dict)  # steps of its agent's stage-in, in seconds
@@ -66,13 +67,12 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
     Attempts at another trial that had the same number are left out.
     """
     ids = TrialIds(paths)
-    marks = (f'"i":{number},'.encode(), f'"i":{number}}}'.encode())
     stories = []
     journals = journal_files(paths.journal)
-    for path, events in zip(journals, for_each(lambda path: list(_events(path, marks)), journals), strict=True):
-        starts: dict[int, dict[str, Any]] = {}
-        ends: dict[int, dict[str, Any]] = {}
-        agent: dict[str, dict[str, Any]] = {}
+    for path, events in zip(journals, for_each(lambda path: _events_of(path, number, ids), journals), strict=True):
+        starts: dict[int, Mapping[str, Any]] = {}
+        ends: dict[int, Mapping[str, Any]] = {}
+        agent: dict[str, Mapping[str, Any]] = {}
         for event in events:
             kind = event.get("e")
             if kind in ("ready", "cleaned"):
@@ -81,12 +81,10 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
                 (starts if kind == "start" else ends)[event["n"]] = event
         header = (read_header(path) or {}) if starts else {}
         for attempt, start in starts.items():
-            if "id" in start and ids.is_other(number, start["id"]):
-                continue
             end = ends.get(attempt)
             stories.append(
                 AttemptStory(
-                    agent=writer_of(path),
+                    agent=str(header.get("id") or writer_of(path)),
                     host=str(header.get("host", "")),
                     attempt=attempt,
                     start=start["t"] + clock_shift_s(header, paths.journal),
@@ -103,14 +101,30 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
 def read_retries(paths: StudyPaths) -> dict[int, float]:
     """When the user last put each trial back with `windlass retry`; those that never were are not there."""
     latest: dict[int, float] = {}
+    ids = TrialIds(paths)
     for path in journal_files(paths.journal):
         if not is_of_client(path):
             continue
-        for event in JournalReader(path).read():
+        for event in renumber(ids, Moved(), JournalReader(path).read()):
             if event.get("e") == "retry":
                 for first, stop in event["r"]:
                     latest.update((number, max(event["t"], latest.get(number, 0.0))) for number in range(first, stop))
     return latest
+
+
+def _events_of(path: str, number: int, ids: TrialIds) -> list[Mapping[str, Any]]:
+    """The events of a journal about one trial, also under numbers that it had before, and about its agent."""
+    beginning = ids.beginning(number)
+    marks = _marks(number)
+    if beginning:
+        of_trial = [event for event in _events(path, (b'"id":"%s"' % beginning.encode(),)) if event.get("e") == "start"]
+        for former in {event["i"] for event in of_trial if type(event.get("i")) is int}:
+            marks += _marks(former) if former != number else ()
+    return renumber(ids, Moved(), _events(path, marks))
+
+
+def _marks(number: int) -> tuple[bytes, ...]:
+    return f'"i":{number},'.encode(), f'"i":{number}}}'.encode()
 
 
 def _events(path: str, marks: Sequence[bytes]) -> Iterator[dict[str, Any]]:

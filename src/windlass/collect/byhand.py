@@ -79,7 +79,16 @@ def _commands(plan: Mapping[str, Any], paths: StudyPaths, trial: Trial, checkpoi
             stages = [checkpoints.fill_in(trial, stage, words, there) for stage, words in enumerate(stages)]
         except (WindlassError, KeyError, ValueError):
             pass  # A plan of another version, or a folder that is named by a variable of the node's.
-    return [_render_words(words, has_config=bool(plan.get("config"))) for words in stages]
+    nodes = ((plan.get("terms") or {}).get("request") or {}).get("nodes", 1)
+    return [_render_words(_with_nodes(words, nodes), has_config=bool(plan.get("config"))) for words in stages]
+
+
+def _with_nodes(words: Sequence[str], nodes: int) -> Sequence[str]:
+    """In a job `srun` uses all of its nodes. Outside of one it has to be given their number."""
+    is_srun = nodes > 1 and bool(words) and os.path.basename(words[0]) == "srun"
+    if not is_srun or any(word.startswith(("-N", "--nodes")) for word in words):
+        return words
+    return [words[0], "-N", str(nodes), *words[1:]]
 
 
 def _render_words(words: Sequence[str], has_config: bool) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from windlass.paths import StudyPaths, make_own_folder
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 MEMORY_BELOW_BYTES = 4 << 20  # so little is read anew faster than a file is worth
 _BUSY_S = 60.0
 _KEPT_S = 30 * 86400.0

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windlass.claims.ranges import Ranges, contains
-from windlass.collect.missing import TrialIds
+from windlass.collect.renumber import Event, Moved, iterate_renumbered
+from windlass.collect.trial_ids import TrialIds
 from windlass.journal.read import JournalReader, for_each, is_of_client, journal_files
 from windlass.paths import StudyPaths
 from windlass.states import STATE_OF, State
@@ -39,7 +40,7 @@ class Follower:
         paths: StudyPaths,
         count: int,
         included: Ranges,
-        on_end: Callable[[str, dict[str, Any]], None] | None = None,
+        on_end: Callable[[str, Event], None] | None = None,
     ):
         self._paths = paths
         self._states = bytearray(count)
@@ -47,7 +48,7 @@ class Follower:
         self._everything = included == [(0, count)]
         self._readers: dict[str, JournalReader] = {}
         self._ids = TrialIds(paths)
-        self._others: dict[str, set[int]] = {}  # journal → numbers that last stood for another trial there
+        self._moved: dict[str, Moved] = {}  # journal → numbers there whose trials have others now
         self._on_end = on_end
         self._by_hand: list[tuple[float, bool, Ranges]] = []  # when the user put trials back (true) or cancelled them
         self._latest_by_hand = 0.0
@@ -70,7 +71,7 @@ class Follower:
         """Read what is new. True when there was anything."""
         news = False
         paths = journal_files(self._paths.journal)
-        others: list[dict[str, Any]] = []  # of commands, about trials of agents that have died: told after these
+        others: list[Event] = []  # of commands, about trials of agents that have died: told after these
         # What the user did comes first: whether a verdict of an agent is older shows by its time.
         ordered = sorted(paths, key=lambda path: not is_of_client(path))
         for begin in range(0, len(ordered), _TOGETHER):
@@ -78,10 +79,9 @@ class Follower:
                 self._readers.setdefault(path, JournalReader(path)) for path in ordered[begin : begin + _TOGETHER]
             ]
             for reader, block in zip(readers, for_each(_fetch, readers), strict=True):
-                for event in _events(reader, block):
+                events = _events(reader, block)
+                for event in iterate_renumbered(self._ids, self._moved.setdefault(reader.path, {}), events):
                     news = True
-                    if self._is_of_other(reader.path, event):
-                        continue
                     if is_of_client(reader.path) and event.get("e") not in _BY_HAND:
                         others.append(event)
                     else:
@@ -90,19 +90,7 @@ class Follower:
             self._take(event)
         return news
 
-    def _is_of_other(self, path: str, event: dict[str, Any]) -> bool:
-        """Whether an event is about another trial than the one that has its number now; see `Folded.is_other`."""
-        number, beginning = event.get("i"), event.get("id")
-        if not isinstance(number, int):
-            return False
-        others = self._others.setdefault(path, set())
-        if event.get("e") == "start":
-            others.discard(number)
-            if beginning is not None and self._ids.is_other(number, beginning):
-                others.add(number)
-        return number in others
-
-    def _take(self, event: dict[str, Any]) -> None:
+    def _take(self, event: Event) -> None:
         kind = event.get("e")
         if kind == "start":
             self._judge(event, _CODE[State.RUNNING])
@@ -123,7 +111,7 @@ class Follower:
         elif kind == "note" and not event.get("routine"):
             self.notes.append(event["text"])
 
-    def _judge(self, event: dict[str, Any], code: int) -> None:
+    def _judge(self, event: Event, code: int) -> None:
         """Take an agent's verdict, unless the user put the trial back, or cancelled it before it was done, later."""
         number, when = event["i"], event["t"]
         if when <= self._latest_by_hand:

@@ -17,8 +17,9 @@ from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, Cache, open_cache, open_memory, replace_cache
-from windlass.collect.missing import TrialIds, lacks_ends, may_be_behind, read_ended, renew_listing, report_missing
+from windlass.collect.missing import lacks_ends, may_be_behind, read_ended, renew_listing, report_missing
 from windlass.collect.timeleft import Durations
+from windlass.collect.trial_ids import TrialIds
 from windlass.errors import FolderError
 from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord
 from windlass.journal.read import for_each, journal_files, writer_of
@@ -93,11 +94,21 @@ class StudyIndex:
         """Numbers of trials that have no record of their own, but one of another trial, in order."""
         numbers: set[int] = set()
         for (state,) in self._select("SELECT state FROM journal"):
-            numbers |= absorb.parse_other(state)
+            numbers |= {number for number, present in absorb.parse_moved(state).items() if present is None}
         recorded = (
             {number for (number,) in self._select("SELECT number FROM trial WHERE starts > 0")} if numbers else ()
         )
         return sorted(numbers.difference(recorded))
+
+    def moved(self, writer: str) -> Mapping[int, int | None]:
+        """Numbers in a journal whose trials have others now; None where the study has no such trial any more."""
+        found = next(self._select("SELECT state FROM journal WHERE writer = ?", (writer,)), None)
+        return {} if found is None else absorb.parse_moved(found[0])
+
+    def recorded_from(self, first: int) -> list[int]:
+        """Trials from this number on that agents have begun."""
+        query = "SELECT number FROM trial WHERE number >= ? AND starts > 0 ORDER BY number"
+        return [number for (number,) in self._select(query, (first,))]
 
     def count_recorded(self, included: Sequence[Range]) -> int:
         """How many of these trials have a record of how they ended."""
@@ -292,7 +303,7 @@ class StudyIndex:
     def _absorb(self, pending: absorb.Sized, everything: absorb.Sized) -> absorb.Sized:
         try:
             with self._transaction():
-                return absorb.absorb(self._cache.connection, pending, self._ids.is_other)
+                return absorb.absorb(self._cache.connection, pending, self._ids)
         except absorb.ShrunkError:
             with self._transaction():
                 absorb.clear(self._cache.connection)

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from windlass.collect.renumber import Moved, renumber
+from windlass.collect.trial_ids import TrialIds
 from windlass.errors import input_error
 from windlass.journal.read import JournalReader, journal_files
 from windlass.paths import StudyPaths
@@ -51,10 +53,11 @@ class Joblog:
 def read_ended(paths: StudyPaths) -> list[Mapping[str, Any]]:
     """All attempts that have ended so far, in the order they ended."""
     ended: list[Mapping[str, Any]] = []
+    ids = TrialIds(paths)
     for journal in journal_files(paths.journal):
-        reader = JournalReader(journal)
+        reader, moved = JournalReader(journal), Moved()
         while events := reader.read():
-            ended += [event for event in events if event.get("e") == "end"]
+            ended += [event for event in renumber(ids, moved, events) if event.get("e") == "end"]
     return sorted(ended, key=lambda event: float(event["start"]) + float(event["dur"]))
 
 

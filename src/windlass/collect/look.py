@@ -23,21 +23,45 @@ from windlass.damage import report_damage
 from windlass.journal.fold import AgentRecord, TrialRecord
 from windlass.measured import parse_measurement
 from windlass.paths import StudyPaths
+from windlass.trialfile import ENTRY_BYTES
 
 _LEFT_KEPT_S = 2.0
 _LIVES = {Fate.ALIVE: True, Fate.DEAD: False, Fate.SUSPECT: None}
 
 
 def read_register(paths: StudyPaths) -> Register:
-    """The register; where it is lost, one in which every trial of trials.jsonl is part of the study."""
+    """The register; where it is lost, one in which every trial of trials.jsonl is part of the study.
+
+    Trials that it does not know although agents have begun them are part of the study as well: an earlier state of the
+    register was put back.
+    """
     try:
-        return RegisterFile(paths.claims, "reader").read()
+        return _with_begun(paths, RegisterFile(paths.claims, "reader").read())
     except RegisterLost as error:
         problem, _, remedy = str(error).partition("\n  hint: ")
         report_damage(paths.claims, problem.partition(": ")[2], remedy)
         with open(paths.trials, "rb") as file:
             count = sum(1 for _ in file)
         return Register(count, [(0, count)] if count else [], [], {}, [])
+
+
+def _with_begun(paths: StudyPaths, register: Register) -> Register:
+    try:
+        lines = os.stat(paths.trials_index).st_size // ENTRY_BYTES
+    except OSError:
+        return register
+    if lines <= register.count:
+        return register
+    index = StudyIndex(paths)
+    index.refresh()
+    try:
+        begun = [number for number in index.recorded_from(register.count) if number < lines]
+    finally:
+        index.close()
+    if begun:
+        register.count = begun[-1] + 1
+        register.current = rs.union(register.current, rs.from_numbers(begun))
+    return register
 
 
 def agents_alive(paths: StudyPaths, agents: list[AgentRecord]) -> dict[str, bool | None]:

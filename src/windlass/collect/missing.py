@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-import sqlite3
+import re
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -16,12 +15,10 @@ from windlass.claims.register import RegisterFile
 from windlass.counted import counted
 from windlass.damage import report_damage
 from windlass.errors import FolderError
-from windlass.events import ID_LETTERS
 from windlass.journal.read import journal_files
 from windlass.paths import StudyPaths
-from windlass.trialfile import ENTRY_BYTES, TrialFile, beginning_number, entry_id, read_entries
 
-_SHIFT = 64 - 5 * (ID_LETTERS - 1)  # an id begins with a t, and each letter after it has five bits
+_OF_AGENT = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}\.")  # see `ids.agent_id`; one on another node has a longer name
 
 _LATELY_S = 90.0  # longer than any file system shows what is out of date
 
@@ -34,6 +31,8 @@ class Records(Protocol):
     def damaged(self) -> int: ...
 
     def others(self) -> Sequence[int]: ...
+
+    def recorded_from(self, first: int) -> Sequence[int]: ...
 
 
 def read_ended(paths: StudyPaths) -> Ranges:
@@ -102,11 +101,51 @@ def report_missing(paths: StudyPaths, ended: Ranges, records: Records) -> None:
             "journals were damaged or removed; without a backup of them, `windlass run` executes these trials again"
         )
         report_damage(paths.journal, problem, remedy, "ends")
+    _compare_register(paths, records)
+    _report_without_journal(paths)
     damaged = records.damaged()
     if damaged:
         problem = f"{counted(damaged, 'line of a journal is', 'lines of journals are')} damaged and left out"
         remedy = "if they were ends of trials, `windlass run` executes these again; a backup may have them"
         report_damage(paths.journal, problem, remedy, "lines")
+
+
+def _compare_register(paths: StudyPaths, records: Records) -> None:
+    """Report trials that agents have begun and the register does not know, and cancelled ones without a record."""
+    try:
+        register = RegisterFile(paths.claims, "reader").read()
+    except FolderError:
+        return
+    cancelled = rs.subtract(rs.intersect(register.cancelled, register.current), register.held_ranges())
+    unrecorded = rs.count(cancelled) - records.count_recorded(cancelled)
+    if unrecorded > 0:
+        problem = (
+            f"{counted(unrecorded, 'trial is', 'trials are')} cancelled by the register, and no record tells of it"
+        )
+        remedy = "journals were damaged or removed; `windlass retry --cancelled` brings these trials back"
+        report_damage(paths.journal, problem, remedy, "cancelled")
+    unknown = records.recorded_from(register.count)
+    if unknown:
+        text = counted(len(unknown), "trial has a record", "trials have records")
+        problem = f"the register has {counted(register.count, 'trial')}, and {text} that it does not have"
+        remedy = "an earlier state was put back; `windlass run` with the study file brings the register up to date"
+        report_damage(paths.claims, problem, remedy, "unknown")
+
+
+def _report_without_journal(paths: StudyPaths) -> None:
+    """Report agents that have left output and no journal. An agent begins its journal before it begins a trial."""
+    left: set[str] = set()
+    for folder in (paths.output, paths.outputs):
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                # On a network file system, what was made lately may not be seen everywhere yet.
+                if _OF_AGENT.match(entry.name) and time.time() - entry.stat().st_mtime > _LATELY_S:
+                    left.add(entry.name.partition(".")[0])
+    missing = sorted(name for name in left if not os.path.lexists(paths.journal_of(name)))
+    if missing:
+        problem = f"{counted(len(missing), 'agent has', 'agents have')} left output here and no journal: {missing[0]}"
+        remedy = "what they executed is not known; a backup of the folder may have their journals"
+        report_damage(paths.journal, problem, remedy, "agents")
 
 
 def _select_current(paths: StudyPaths, numbers: Sequence[int]) -> Ranges:
@@ -120,77 +159,3 @@ def _select_current(paths: StudyPaths, numbers: Sequence[int]) -> Ranges:
         return found
     former = rs.subtract([(0, register.count)], register.current)
     return rs.subtract(found, former)
-
-
-class TrialIds:
-    """The ids that the trials of a study's folder have now, by number.
-
-    An index of journals depends on them: it remembers a digest of those it was made with.
-    """
-
-    def __init__(self, paths: StudyPaths) -> None:
-        self._paths = paths
-        self._read: bytes | None = None
-        self._status: list[int] | None = None  # of trials.idx when the ids were read
-
-    def have_changed(self, connection: sqlite3.Connection) -> bool:
-        """Read the ids. Returns whether an index was made with others; trials that were added alone change nothing."""
-        status = self._fetch_status()
-        if status is None or status != self._status:
-            self._read, self._status = None, status
-        found = connection.execute("SELECT value FROM meta WHERE key = 'trials'").fetchone()
-        count, digest, known = (0, self._digest(0), None) if found is None else json.loads(found[0])
-        if status is not None and status == known:
-            return False
-        present = len(self._entries) // ENTRY_BYTES
-        if count > present or digest != self._digest(count):
-            return True
-        highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
-        if count < present and highest is not None and highest >= count:
-            return True  # its record was taken as it was, because there was no id to compare it with
-        if count < present or status != known:
-            self.remember(connection)
-        return False
-
-    def remember(self, connection: sqlite3.Connection) -> None:
-        """From now on the index is one that is made with the ids as they were last read."""
-        count = len(self._entries) // ENTRY_BYTES
-        row = (json.dumps([count, self._digest(count), self._status]),)
-        connection.execute("INSERT OR REPLACE INTO meta VALUES ('trials', ?)", row)
-
-    def is_other(self, number: int, beginning: str) -> bool:
-        """Whether the trial of a number has an id that does not begin so. A trial whose id is not known has not."""
-        present, expected = entry_id(self._entries, number), beginning_number(beginning)
-        if not present or expected is None or present >> _SHIFT == expected >> _SHIFT:
-            return False
-        return self._has_other_line(number, beginning)  # it may be the index of trials.jsonl that is damaged
-
-    @property
-    def _entries(self) -> bytes:
-        if self._read is None:
-            self._read = read_entries(self._paths)
-        return self._read
-
-    def _fetch_status(self) -> list[int] | None:
-        """What differs once trials.idx is another file or was written to; None where it cannot be read."""
-        try:
-            found = os.stat(self._paths.trials_index)
-        except OSError:
-            return None
-        return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-    def _has_other_line(self, number: int, beginning: str) -> bool:
-        try:
-            file = TrialFile(self._paths)
-        except FolderError:
-            return False
-        try:
-            return not str(file.read(number)["id"]).startswith(beginning)
-        except FolderError:
-            return False
-        finally:
-            file.close()
-
-    def _digest(self, count: int) -> str:
-        beginning = memoryview(self._entries)[: count * ENTRY_BYTES]
-        return hashlib.blake2b(beginning, digest_size=16).hexdigest()

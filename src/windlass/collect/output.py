@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from windlass.damage import report_damage
-from windlass.journal.pieces import PIECE
+from windlass.journal.pieces import OURS, PIECE, is_whole, is_whole_entry
 from windlass.journal.read import for_each
 from windlass.paths import StudyPaths
 
 _INDEX_BYTES = PIECE.size * 65536
 _END_BYTES = 32 << 10
+_WRITING_S = 60.0  # an agent writes the log first, and its index at once after that
 CUT_OUTPUT = "output"  # damage of this kind: something that trials printed is missing
 
 
@@ -25,41 +28,70 @@ class Piece:
     stream: int  # 1 stdout, 2 stderr, 3 a word of Windlass
     time: float
     data: bytes
+    is_cut: bool = False  # something is missing here
+
+
+GAP = Piece(-1, -1, OURS, 0.0, b"", is_cut=True)  # nobody knows of which trial
 
 
 class OutputReader:
     """Reads what one agent's trials printed, from where it last stopped."""
 
     def __init__(self, paths: StudyPaths, agent: str) -> None:
+        self._agent = agent
         self._log_path = paths.output_of(agent)
         self._index_path = paths.output_index_of(agent)
         self._position = 0
+        self._end = 0  # of the piece that was read last: the next one begins there
 
-    def read(
-        self, number: int | None = None, attempt: int | None = None, chosen: Container[tuple[int, int]] | None = None
-    ) -> Iterator[Piece]:
-        """New pieces of one trial, of one attempt at it, of the `chosen` pairs of trial and attempt, or of all."""
+    def read(self, attempts: Mapping[int, int] | None = None) -> Iterator[Piece]:
+        """New pieces of these attempts of the agent, or of all.
+
+        `attempts` maps an attempt to the number that its trial has now, which may be another than when it printed.
+        What is not as it was written is reported and left out. A piece that is cut comes in its place; GAP where it is
+        not known which trial it was of.
+        """
         try:
             with open(self._index_path, "rb") as index, open(self._log_path, "rb") as log:
                 index.seek(self._position)
                 while block := index.read(_INDEX_BYTES):
                     whole = len(block) - len(block) % PIECE.size
                     self._position += whole
-                    for offset, when, length, owner, owner_attempt, stream in PIECE.iter_unpack(block[:whole]):
-                        wanted = (number is None or owner == number) and (attempt is None or owner_attempt == attempt)
-                        if wanted and (chosen is None or (owner, owner_attempt) in chosen):
-                            data = os.pread(log.fileno(), length, offset)
-                            if len(data) < length:
-                                self._report(self._log_path, "is cut short: the end of what trials printed is missing")
-                            yield Piece(owner, owner_attempt, stream, when, data)
+                    for at in range(0, whole, PIECE.size):
+                        yield from self._read_entry(log, block[at : at + PIECE.size], attempts)
                     if whole < len(block):
                         return
+                status = os.fstat(log.fileno())
+                if status.st_size > self._end and time.time() - status.st_mtime > _WRITING_S:
+                    self._report(self._index_path, "is cut short: the end of what trials printed is missing")
         except FileNotFoundError:
             # An agent whose trials printed nothing has neither file. It makes the log first, so that one alone may also
             # be that of an agent that has just begun.
             for path, other in ((self._log_path, self._index_path), (self._index_path, self._log_path)):
                 if not os.path.exists(path) and _has_content(other):
                     self._report(path, "is gone: what trials printed is missing")
+
+    def _read_entry(self, log: BinaryIO, entry: bytes, attempts: Mapping[int, int] | None) -> Iterator[Piece]:
+        offset, when, length, number, attempt, stream, _ = PIECE.unpack(entry)
+        if not is_whole_entry(self._agent, entry) or offset != self._end:
+            self._report(self._index_path, "is damaged: some of what trials printed is left out")
+            yield GAP
+            if not is_whole_entry(self._agent, entry) or offset < self._end:
+                return
+        self._end = offset + length
+        if attempts is not None and attempt not in attempts:
+            return
+        present = number if attempts is None else attempts[attempt]
+        size = os.fstat(log.fileno()).st_size
+        data = os.pread(log.fileno(), min(length, size - offset), offset) if offset < size else b""
+        if len(data) < length:
+            self._report(self._log_path, "is cut short: the end of what trials printed is missing")
+            yield Piece(present, attempt, stream, when, data, is_cut=True)
+        elif is_whole(self._agent, entry, data):
+            yield Piece(present, attempt, stream, when, data)
+        else:
+            self._report(self._log_path, "has changed since it was written: some of it is left out")
+            yield Piece(present, attempt, stream, when, b"", is_cut=True)
 
     def _report(self, path: str, problem: str) -> None:
         remedy = "a backup may have it; what trials reported and how they ended is in the journals"
@@ -78,13 +110,13 @@ def read_ends(paths: StudyPaths, attempts: Iterable[tuple[str, int, int]], lines
 
     Each agent's index is read once. Of an attempt, the last 32 KB at most are looked at.
     """
-    wanted: dict[str, set[tuple[int, int]]] = {}
+    wanted: dict[str, dict[int, int]] = {}
     for agent, number, attempt in attempts:
-        wanted.setdefault(agent, set()).add((number, attempt))
+        wanted.setdefault(agent, {})[attempt] = number
 
     def read(agent: str) -> dict[tuple[int, int], bytes]:
         ends: dict[tuple[int, int], bytes] = {}
-        for piece in OutputReader(paths, agent).read(chosen=wanted[agent]):
+        for piece in OutputReader(paths, agent).read(wanted[agent]):
             key = (piece.number, piece.attempt)
             ends[key] = (ends.get(key, b"") + piece.data)[-_END_BYTES:]
         return {key: _last(text, lines) for key, text in ends.items()}

@@ -16,7 +16,15 @@ from windlass.collect.printed import add_printed
 from windlass.counted import counted
 from windlass.damage import report_damage
 from windlass.errors import FolderError, input_error
-from windlass.journal.kept import LEFT_BEHIND, KeptFile, KeptWriter, find_cut, read_kept
+from windlass.journal.kept import (
+    LEFT_BEHIND,
+    ContentChangedError,
+    KeptFile,
+    KeptWriter,
+    find_cut,
+    find_untold,
+    read_kept,
+)
 from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import TrialFile
@@ -59,7 +67,19 @@ def report_cut(paths: StudyPaths, trials: Sequence[str] = ()) -> bool:
         state = "is cut short" if os.path.exists(place) else "is gone"
         problem = f"{state}: {counted(count, 'file that was kept is', 'files that were kept are')} missing"
         report_damage(place, problem, "a backup may have it; else `windlass retry` of these trials makes them again")
-    return bool(cut)
+    untold = find_untold(paths.outputs)
+    for place, lines in untold.items():
+        if lines:
+            problem = (
+                f"{counted(lines, 'line is', 'lines are')} damaged; the archive was searched for what they tell of"
+            )
+            report_damage(
+                place, problem, "files that have no line are handed out without a comparison of their content"
+            )
+        else:
+            problem = "it was kept, and the index that told of which trial and when is damaged or gone"
+            report_damage(place, problem, "it is not listed; it can be used from there")
+    return bool(cut or untold)
 
 
 def _retried(paths: StudyPaths) -> dict[str, float]:
@@ -73,9 +93,20 @@ def _retried(paths: StudyPaths) -> dict[str, float]:
     return found
 
 
-def extract_outputs(files: Iterable[KeptFile], target: str) -> int:
-    """Write the files below `target`, in a folder for each trial, with the paths they had. Returns how many."""
-    count = 0
+@dataclass(frozen=True)
+class Extracted:
+    """How many files were written, and how many were not because their content is not the one that was kept."""
+
+    count: int
+    damaged: int
+
+
+def extract_outputs(files: Iterable[KeptFile], target: str) -> Extracted:
+    """Write the files below `target`, in a folder for each trial, with the paths they had.
+
+    A file whose content has changed since it was kept is reported and not written.
+    """
+    count = damaged = 0
     for file in sorted(files, key=lambda file: file.target is not None):  # nothing is written through a link
         relative = os.path.normpath(os.path.join(file.trial, file.path))
         if relative.startswith(("..", "/")):
@@ -85,10 +116,16 @@ def extract_outputs(files: Iterable[KeptFile], target: str) -> int:
             raise FolderError(f"{link} is a link, and {file.path!r} would be written through it; choose a new folder")
         try:
             file.extract(os.path.join(target, relative))
+        except ContentChangedError as error:
+            damaged += 1
+            problem = f"{file.path!r} of trial {file.trial} is not written: {error.strerror}"
+            remedy = "a backup may have it; else `windlass retry` of this trial makes it again"
+            report_damage(file.place, problem, remedy, f"content {file.trial} {file.path}")
+            continue
         except OSError as error:
             raise FolderError(f"{os.path.join(target, relative)}: {error.strerror}") from error
         count += 1
-    return count
+    return Extracted(count, damaged)
 
 
 def _link_above(target: str, relative: str) -> str:
@@ -192,7 +229,7 @@ def _rewrite(paths: StudyPaths, staying: Sequence[KeptFile]) -> None:
         os.makedirs(staging, exist_ok=True)
         for file in staying:
             if file.offset is None:
-                writer.add_copied(file.trial, file.path, os.stat(file.place), file.time)
+                writer.add_copied(file.trial, file.path, os.stat(file.place), file.time, file.checksum)
                 continue
             taken = os.path.join(staging, "file")
             file.extract(taken)

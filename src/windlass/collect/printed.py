@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from windlass.agent.metrics import MetricBook
 from windlass.agent.nan_lines import names_metric
 from windlass.agent.printed import READING, PrintedMetrics, find_numbers
+from windlass.agent.tables import Tables
 from windlass.claims.ranges import Ranges, contains
 from windlass.collect.index import StudyIndex
-from windlass.collect.output import OutputReader
+from windlass.collect.output import GAP, OutputReader, Piece
 from windlass.journal.fold import MetricSummary, parse_metrics
 from windlass.journal.pieces import OURS
 from windlass.paths import StudyPaths
@@ -39,18 +40,31 @@ class _Lines:
     """Puts lines together from pieces of output, which are cut anywhere."""
 
     take: Callable[[int, bytes], None]
-    rests: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    rests: dict[tuple[int, int], bytes | None] = field(default_factory=dict)
+    has_gap: bool = False
 
     def feed(self, number: int, stream: int, data: bytes) -> None:
-        rest = self.rests.get((number, stream), b"")
+        rest = self.rests.get((number, stream), None if self.has_gap else b"")
+        if rest is None:  # The beginning of this line may be missing.
+            _, newline, data = data.partition(b"\n")
+            if not newline:
+                return
+            rest = b""
         *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
         for line in lines:
             self.take(number, line)
         self.rests[number, stream] = rest[-_LINE_BYTES:]
 
+    def forget(self, cut: Piece) -> None:
+        """Something is missing: it is not known how the last line goes on, nor where the next one begins."""
+        for key in list(self.rests) if cut is GAP else [(cut.number, cut.stream)]:
+            self.rests[key] = None
+        self.has_gap = self.has_gap or cut is GAP
+
     def finish(self) -> None:
         for (number, _), rest in self.rests.items():
-            self.take(number, rest)
+            if rest is not None:
+                self.take(number, rest)
 
 
 def add_printed(paths: StudyPaths, index: StudyIndex, metric: str, pattern: str | None = None) -> None:
@@ -82,8 +96,10 @@ def read_printed(
     printed = PrintedMetrics([(metric, pattern)])
     books: dict[int, MetricBook] = {}
 
+    tables: dict[int, Tables] = {}
+
     def take(number: int, line: bytes) -> None:
-        found = printed.read(line).get(metric)
+        found = printed.read(line, tables.setdefault(number, Tables())).get(metric)
         if found is not None:
             book = books.setdefault(number, MetricBook())
             if book.takes(metric, found.source):
@@ -102,9 +118,10 @@ def list_printed(
     attempts = [(record.number, record.agent, record.attempt) for record in some]
     left_out = {name.lower() for name in parameters}
     seen: dict[str, dict[int, float]] = {}
+    tables: dict[int, Tables] = {}
 
     def take(number: int, line: bytes) -> None:
-        for name, value in find_numbers(line):
+        for name, value in find_numbers(line, tables.setdefault(number, Tables())):
             if name.lower() not in left_out:
                 seen.setdefault(name, {})[number] = value
 
@@ -115,12 +132,14 @@ def list_printed(
 
 
 def _read_lines(paths: StudyPaths, attempts: Attempts, take: Callable[[int, bytes], None]) -> None:
-    by_agent: dict[str, set[tuple[int, int]]] = {}
+    by_agent: dict[str, dict[int, int]] = {}
     for number, agent, attempt in attempts:
-        by_agent.setdefault(agent, set()).add((number, attempt))
+        by_agent.setdefault(agent, {})[attempt] = number
     for agent, wanted in by_agent.items():
         lines = _Lines(take)
-        for piece in OutputReader(paths, agent).read(chosen=wanted):
-            if piece.stream != OURS:
+        for piece in OutputReader(paths, agent).read(wanted):
+            if piece.is_cut:
+                lines.forget(piece)
+            elif piece.stream != OURS:
                 lines.feed(piece.number, piece.stream, piece.data)
         lines.finish()

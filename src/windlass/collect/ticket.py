@@ -111,7 +111,7 @@ def _trial_facts(paths: StudyPaths, number: int) -> TrialFacts:
     attempts = read_attempts(paths, number)
     output = ""
     if attempts:
-        pieces = OutputReader(paths, attempts[-1].agent).read(number, attempts[-1].attempt)
+        pieces = OutputReader(paths, attempts[-1].agent).read({attempts[-1].attempt: number})
         output = last_lines(pieces, 400).decode("utf-8", "replace")
     return TrialFacts(
         number=number,

@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 
 from windlass.errors import InputError, Problem
+from windlass.ids import id_number, id_number_stop
 from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile, id_number, id_number_stop
+from windlass.trialfile import TrialFile
 
 _ID = re.compile(r"t[a-z2-7]{1,12}\Z")
 _MOST_DIGITS = 19  # of a trial's number

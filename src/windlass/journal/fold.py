@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from windlass.events import parse_texts, unwire_number
 from windlass.states import STATE_OF, Cause, State
@@ -189,21 +189,16 @@ class WriterState:
     malformed: int = 0  # events that lack what their kind needs
     open: Dict[int, Tuple[int, float]] = field(default_factory=dict)  # attempts under way: number, start
     agent: Optional[AgentRecord] = None
-    other: Set[int] = field(default_factory=set)  # numbers that last stood for another trial than they do now
+    moved: Dict[int, Optional[int]] = field(default_factory=dict)  # see collect/renumber.py
 
 
 @dataclass
 class Folded:
-    """Everything folded so far.
-
-    `is_other` tells whether a number belongs to another trial than the one whose id begins with this text. What a
-    journal has of such a trial does not count. Without it, all that journals have counts.
-    """
+    """Everything folded so far."""
 
     histories: Dict[int, TrialHistory] = field(default_factory=dict)
     writers: Dict[str, WriterState] = field(default_factory=dict)
     notes: List[Note] = field(default_factory=list)
-    is_other: Optional[Callable[[int, str], bool]] = None
 
     @property
     def trials(self) -> Dict[int, TrialRecord]:
@@ -261,11 +256,6 @@ def parse_number(value: Any) -> int:
 
 def _fold_start(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
     number = parse_number(event["i"])
-    beginning = event.get("id")
-    if beginning is not None and folded.is_other is not None and folded.is_other(number, beginning):
-        state.other.add(number)
-        return
-    state.other.discard(number)
     state.open[number] = (event.get("n", 0), event["t"])
     _add(folded, number, Verdict(t, START, writer, event)).starts += 1
 
@@ -274,8 +264,6 @@ def _fold_end(folded: Folded, state: WriterState, writer: str, t: float, event: 
     number = parse_number(event["i"])
     if type(event["cause"]) is not str or type(event.get("m", _NO_METRICS)) is not dict:
         raise TypeError(event)
-    if number in state.other:
-        return
     state.open.pop(number, None)
     lost = _finite(event.get("lost"))
     # Others may have had the trial since then: what this agent tells of it later does not replace what they tell.
@@ -284,8 +272,6 @@ def _fold_end(folded: Folded, state: WriterState, writer: str, t: float, event: 
 
 def _fold_again(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
     number = parse_number(event["i"])
-    if number in state.other:
-        return
     state.open.pop(number, None)
     _add(folded, number, Verdict(t, AGAIN, writer, event))
 
@@ -293,8 +279,6 @@ def _fold_again(folded: Folded, state: WriterState, writer: str, t: float, event
 def _fold_beat(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
     for key, live in (event.get("live") or {}).items():
         number = parse_number(int(key))
-        if number in state.other:
-            continue
         attempt, start = state.open.get(number, (0, None))
         use = {key: live[key] for key in _LIVE_USE if live.get(key) is not None}
         said = {"n": attempt, "t": start, "step": live.get("step"), "m": live.get("m") or {}, "use": use}
@@ -311,8 +295,6 @@ def _fold_ranges(folded: Folded, state: WriterState, writer: str, t: float, even
 def _fold_note(folded: Folded, state: WriterState, writer: str, t: float, event: Mapping[str, Any]) -> None:
     number = event.get("i")
     trial = None if number is None else parse_number(number)
-    if trial in state.other:
-        return
     folded.notes.append(Note(t, writer, str(event["text"]), trial, bool(event.get("routine"))))
 
 

@@ -4,21 +4,27 @@ outputs/<agent>.tar   small files, one behind the other; any tar reads it
 outputs/<agent>.idx   one line a file: {"t": when, "id": trial, "p": path, "b": bytes, "m": mode, "x": time, "o": at}
 outputs/<trial id>/…  large files, whole under their own names; their line has no "o"
 A line with "l" is of a link to that target, one with "d" of an empty folder, one with "s" of a file with holes.
+"c" is the CRC-32 of the file's content, compared when the file is handed out; the line itself has a checksum, too (see
+sealed.py). Lines of earlier versions have neither.
 Both are only ever appended to, by one process. A line is written when what it tells of is complete, so a torn end
 of either costs nothing that was finished. Where several agents kept the same file of a trial, the latest counts.
 """
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import errno
 import json
 import os
 import stat
 import tarfile
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+import time
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from windlass.journal.checksum import append_zeros
 from windlass.openness import ANYBODY, limit_readers, private_opener, readers_of_all
+from windlass.sealed import seal, unseal
 
 LEFT_BEHIND = "left-behind"  # stands in for a trial's id: files that nobody can tell the trial of
 _PERMISSIONS = 0o777  # Files of others may come out of an archive: no set-user-id or set-group-id bit does.
@@ -26,13 +32,26 @@ _WRITE_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _BLOCK = 512
 _PART = ".part-"
 _HOLE = 4096  # so many zeros in a row are left out of a file that had holes
+_TELLING_S = 60.0  # a large file that has been there for longer without a line in an index will not get one
+
+
+class ContentChangedError(OSError):
+    """A file that was kept has another content now."""
+
+
+class Copied(NamedTuple):
+    """A copy of a file under its own name: the copy's status, and the CRC-32 of what was copied."""
+
+    status: os.stat_result
+    checksum: int
 
 
 class KeptFile:
     """One file that was kept, and where its content is."""
 
     __slots__ = (
-        "is_folder", "is_sparse", "mode", "modified", "offset", "path", "place", "size", "target", "time", "trial",
+        "checksum", "is_folder", "is_sparse", "mode", "modified", "offset", "path", "place", "size", "target", "time",
+        "trial",
     )  # fmt: skip
 
     def __init__(self, record: Dict[str, Any], folder: str, archive: str) -> None:
@@ -46,6 +65,7 @@ class KeptFile:
         self.target: Optional[str] = record.get("l")  # of a link
         self.is_folder = bool(record.get("d"))
         self.is_sparse = bool(record.get("s"))
+        self.checksum: Optional[int] = record.get("c")  # of its content; None where it was not recorded
         self.place = archive if self.offset is not None else os.path.join(folder, self.trial, self.path)
 
     def is_there(self) -> bool:
@@ -57,7 +77,7 @@ class KeptFile:
         return size == self.size if self.offset is None else size >= self.offset + self.size
 
     def extract(self, target: str) -> None:
-        """Write it to `target`, whole or not at all. Raises OSError."""
+        """Write it to `target`, whole or not at all. Raises OSError; ContentChangedError where that tells of it."""
         if self.is_folder:
             os.makedirs(target, exist_ok=True)
             return
@@ -69,9 +89,11 @@ class KeptFile:
                 os.replace(partial, target)
                 return
             with open(self.place, "rb") as source, open(partial, "wb", opener=private_opener) as file:
-                copied = self._copy_to(source.fileno(), file.fileno())
+                copied, checksum = self._copy_to(source.fileno(), file.fileno())
             if copied != self.size:
-                raise OSError(5, "it is cut short", self.place)
+                raise ContentChangedError(5, "it is cut short", self.place)
+            if self.checksum is not None and checksum != self.checksum:
+                raise ContentChangedError(5, "its content has changed since it was kept", self.place)
             os.chmod(partial, self.mode & _PERMISSIONS)
             os.utime(partial, (self.modified, self.modified))
             os.replace(partial, target)
@@ -79,7 +101,8 @@ class KeptFile:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
 
-    def _copy_to(self, source: int, target: int) -> int:
+    def _copy_to(self, source: int, target: int) -> Tuple[int, int]:
+        """Returns how many bytes there were, and their CRC-32."""
         if self.offset is None:
             return _copy_with_holes(source, target)
         os.lseek(source, self.offset, os.SEEK_SET)
@@ -90,7 +113,7 @@ class KeptFile:
             if data[at : at + _HOLE].strip(b"\0"):
                 os.pwrite(target, data[at : at + _HOLE], at)
         os.ftruncate(target, len(data))
-        return len(data)
+        return len(data), binascii.crc32(data)
 
 
 class KeptWriter:
@@ -120,7 +143,8 @@ class KeptWriter:
         """
         self._open(archive=True)
         limit_readers(self._tar, readers_of_all([status, *above], os.fstat(self._tar).st_gid))
-        self._append(tarfile.TarInfo(f"{trial}/{path}"), trial, path, data, status, when, {"s": 1} if is_sparse else {})
+        more = {"c": binascii.crc32(data), **({"s": 1} if is_sparse else {})}
+        self._append(tarfile.TarInfo(f"{trial}/{path}"), trial, path, data, status, when, more)
 
     def add_link(self, trial: str, path: str, target: str, status: os.stat_result, when: float) -> None:
         """Keep a symbolic link. Raises OSError."""
@@ -152,10 +176,12 @@ class KeptWriter:
         offset = self._end - len(block) + len(header)
         self._tell(trial, path, len(data), status, when, {"o": offset, **more})
 
-    def add_copied(self, trial: str, path: str, status: os.stat_result, when: float) -> None:
-        """Tell of a file that lies under its own name."""
+    def add_copied(
+        self, trial: str, path: str, status: os.stat_result, when: float, checksum: Optional[int] = None
+    ) -> None:
+        """Tell of a file that lies under its own name; `checksum` is that of its content where it is known."""
         self._open(archive=False)
-        self._tell(trial, path, status.st_size, status, when, {})
+        self._tell(trial, path, status.st_size, status, when, {} if checksum is None else {"c": checksum})
 
     def _tell(
         self, trial: str, path: str, size: int, status: os.stat_result, when: float, more: Dict[str, Any]
@@ -163,7 +189,7 @@ class KeptWriter:
         record: Dict[str, Any] = {"t": round(when, 3), "id": trial, "p": path, "b": size}
         record.update(m=stat.S_IMODE(status.st_mode), x=round(status.st_mtime, 3), **more)
         # Half characters, from names that are no UTF-8, stay what they are through the escapes of JSON.
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        line = seal(json.dumps(record, separators=(",", ":")).encode() + b"\n")
         _append(self._index, os.fstat(self._index).st_size, line)
 
     def _open(self, archive: bool) -> None:
@@ -202,7 +228,7 @@ class KeptWriter:
             self._tar = self._index = -1
 
 
-def copy_large(source: str, target: str, above: Sequence[os.stat_result] = ()) -> os.stat_result:
+def copy_large(source: str, target: str, above: Sequence[os.stat_result] = ()) -> Copied:
     """Copy a file under its own name: it appears when it is whole and on the disk. Raises OSError.
 
     Only those can read the copy who may read the file; `above` are the folders it was in.
@@ -212,7 +238,7 @@ def copy_large(source: str, target: str, above: Sequence[os.stat_result] = ()) -
     try:
         with open(source, "rb") as reading, open(partial, "wb", opener=private_opener) as writing:
             before = os.fstat(reading.fileno())
-            copied = _copy_with_holes(reading.fileno(), writing.fileno())
+            copied, checksum = _copy_with_holes(reading.fileno(), writing.fileno())
             os.fsync(writing.fileno())
             made = os.fstat(writing.fileno())
             written = made.st_size
@@ -223,7 +249,7 @@ def copy_large(source: str, target: str, above: Sequence[os.stat_result] = ()) -
         os.chmod(partial, before.st_mode & _PERMISSIONS & ~closed)
         os.utime(partial, ns=(before.st_atime_ns, before.st_mtime_ns))
         os.replace(partial, target)
-        return os.stat(target)
+        return Copied(os.stat(target), checksum)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(partial)
@@ -237,9 +263,13 @@ def has_holes(descriptor: int, size: int) -> bool:
         return False
 
 
-def _copy_with_holes(source: int, target: int) -> int:
-    """Copy a whole file; what takes no room in it takes none in the copy. Returns how many bytes there were."""
-    size, position = os.fstat(source).st_size, 0
+def _copy_with_holes(source: int, target: int) -> Tuple[int, int]:
+    """Copy a whole file; what takes no room in it takes none in the copy.
+
+    Returns how many bytes there were, and their CRC-32. The zeros of holes count as zeros, so that it does not matter
+    which of them a file system stores.
+    """
+    size, position, checksum = os.fstat(source).st_size, 0, 0
     while position < size:
         try:
             begin = os.lseek(source, position, os.SEEK_DATA)
@@ -250,25 +280,27 @@ def _copy_with_holes(source: int, target: int) -> int:
             begin, end = position, size  # a file system that cannot tell
         os.lseek(source, begin, os.SEEK_SET)
         os.lseek(target, begin, os.SEEK_SET)
-        position = begin + _copy(source, target, end - begin)
+        copied, checksum = _copy(source, target, end - begin, append_zeros(checksum, begin - position))
+        position = begin + copied
         if position < end:
-            return position  # it became shorter meanwhile
+            return position, checksum  # it became shorter meanwhile
     os.ftruncate(target, size)
-    return size
+    return size, append_zeros(checksum, size - position)
 
 
-def _copy(source: int, target: int, size: Optional[int]) -> int:
-    """Copy so many bytes, or all there are. Returns how many there were."""
+def _copy(source: int, target: int, size: int, checksum: int = 0) -> Tuple[int, int]:
+    """Copy so many bytes. Returns how many there were, and the CRC-32 that goes on with them from `checksum`."""
     copied = 0
-    while size is None or copied < size:
-        data = os.read(source, 1 << 20 if size is None else min(1 << 20, size - copied))
+    while copied < size:
+        data = os.read(source, min(1 << 20, size - copied))
         if not data:
             break
+        checksum = binascii.crc32(data, checksum)
         view = memoryview(data)
         while view:
             view = view[os.write(target, view) :]
         copied += len(data)
-    return copied
+    return copied, checksum
 
 
 def _append(descriptor: int, end: int, data: bytes) -> int:
@@ -311,43 +343,83 @@ def find_cut(folder: str, trials: Sequence[str] = ()) -> Dict[str, int]:
     return {place: len(keys) for place, keys in sorted(missing.items())}
 
 
-def iterate_kept(folder: str) -> Iterator[KeptFile]:
-    """Every line of every index, and what an archive has behind the last line."""
+def find_untold(folder: str) -> Dict[str, int]:
+    """Indexes with damaged lines → how many; and large files that no line of any index tells of → 0."""
+    found: Dict[str, int] = {}
+    told = {file.place for file in iterate_kept(folder) if file.offset is None}
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        if name.endswith(".idx"):
+            damaged = sum(record is None for record in _lines(path))
+            if damaged:
+                found[path] = damaged
+        elif os.path.isdir(path) and not name.startswith("."):
+            for above, _, files in os.walk(path):
+                for file in files:
+                    place = os.path.join(above, file)
+                    if place not in told and _PART not in file and _is_settled(place):
+                        found[place] = 0
+    return found
+
+
+def _is_settled(path: str) -> bool:
     try:
-        names = sorted(os.listdir(folder))
+        return time.time() - os.lstat(path).st_ctime > _TELLING_S
     except OSError:
-        return
-    stems = dict.fromkeys(name[:-4] for name in names if name.endswith((".idx", ".tar")))
+        return False
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def iterate_kept(folder: str) -> Iterator[KeptFile]:
+    """Every line of every index, and what an archive has that no line tells of."""
+    stems = dict.fromkeys(name[:-4] for name in _names(folder) if name.endswith((".idx", ".tar")))
     for stem in stems:
         archive = os.path.join(folder, stem + ".tar")
-        end = 0
+        end, told, is_damaged = 0, set(), False
         for record in _lines(os.path.join(folder, stem + ".idx")):
             try:
-                file = KeptFile(record, folder, archive)
+                file = None if record is None else KeptFile(record, folder, archive)
             except (KeyError, TypeError, ValueError):
+                file = None
+            if file is None:
+                is_damaged = True
                 continue
             if file.offset is not None:
                 end = max(end, file.offset + file.size + -file.size % _BLOCK)
+                told.add(file.offset)
             yield file
-        yield from _behind(archive, end, folder)
+        # Where the writer was killed between the two, the archive has more than its index; it may have more anywhere
+        # where lines of the index are damaged.
+        for file in _behind(archive, 0 if is_damaged else end, folder):
+            if file.offset not in told:
+                yield file
 
 
-def _lines(path: str) -> Iterator[Dict[str, Any]]:
+def _lines(path: str) -> Iterator[Optional[Dict[str, Any]]]:
+    """The lines of an index; None for a damaged one. A last line without its newline is still being written."""
     try:
         with open(path, "rb") as file:
             for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                content = unseal(line)
                 try:
-                    record = json.loads(line) if line.endswith(b"\n") else None
-                except ValueError:
-                    continue
-                if isinstance(record, dict):
-                    yield record
+                    record = None if content is None else json.loads(content)
+                except (ValueError, RecursionError):
+                    record = None
+                yield record if isinstance(record, dict) else None
     except OSError:
         return
 
 
 def _behind(archive: str, end: int, folder: str) -> Iterator[KeptFile]:
-    """Complete files of an archive that its index does not tell of: its writer was killed between the two."""
+    """Complete files of an archive from `end` on, as the archive itself tells of them."""
     try:
         size, modified = os.stat(archive).st_size, os.stat(archive).st_mtime
         if size <= end:

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -247,7 +247,7 @@ class _Watch:
         self._trials = spread.trials
         self._say = say
         self._follower = Follower(paths, 0, [], self._take_end)
-        self._failed: dict[str, Any] | None = None
+        self._failed: Mapping[str, Any] | None = None
 
     def look(self) -> None:
         self._follower.update()
@@ -255,7 +255,7 @@ class _Watch:
             self._say(text)
         self._follower.notes.clear()
 
-    def _take_end(self, cause: str, event: dict[str, Any]) -> None:
+    def _take_end(self, cause: str, event: Mapping[str, Any]) -> None:
         if STATE_OF[Cause(cause)] is State.FAILED and self._failed is None:
             self._failed = event
 
@@ -272,7 +272,7 @@ class _Watch:
         said = b""
         for name in sorted(os.listdir(self._paths.output)):
             if name.endswith(".idx"):
-                said += last_lines(OutputReader(self._paths, name[:-4]).read(number, attempt), _LINES)
+                said += last_lines(OutputReader(self._paths, name[:-4]).read({attempt: number}), _LINES)
         lines = "".join(f"\n    {line}" for line in said.decode("utf-8", "replace").splitlines())
         printed = f"; it printed last:{lines}" if lines else ""
         return f"nothing could be measured: trial {trial.id} ({words}) {how}{printed}"

@@ -32,7 +32,7 @@ def choose_agents(draft: Draft, width: int, one: OneTrial | None, capacity: Capa
     most = most_agents(draft, math.ceil(trials / width))
     if one is None:
         return _without_time(draft, width, said, most)
-    count, because = (said, "") if said else _weigh(draft, width, one, capacity, most)
+    count, because = (said, _explain_said(draft, width, said)) if said else _weigh(draft, width, one, capacity, most)
     waves = max(1, math.ceil(trials / (width * count)))
     unit_s, longest_s = draft.value("unit_s"), one.expect_s(1) * one.safety
     if draft.checkpoints:
@@ -82,6 +82,16 @@ def _weigh(draft: Draft, width: int, one: OneTrial, capacity: Capacity, most: in
     return spread, f"spread over {capacity.what} that are idle now, where {fits}"
 
 
+def _explain_said(draft: Draft, width: int, said: int) -> str:
+    """Why fewer agents are submitted than the user asks for; "" where that is not so."""
+    enough = math.ceil(draft.trial_count / width)
+    if enough >= said:
+        return ""
+    have = "job has" if enough == 1 else "jobs have"
+    source = draft.settings["agents"].source
+    return f"{source}: {said}, and {enough} {have} room for all {counted(draft.trial_count, 'trial')} at once"
+
+
 def _said_agents(draft: Draft) -> int | None:
     """The agents that the user wants; `max_jobs` has the last word."""
     said: int | None = draft.value("agents")
@@ -115,7 +125,8 @@ def _without_time(draft: Draft, width: int, said: int | None, most: int) -> Agen
     job_s = whole_minutes(min(time.value or _DEFAULT_TIME_S, draft.limit_s or math.inf))
     draft.because["time_s"] = time.source if time.value else "default: nobody said how long a trial takes"
     count = said or min(most, draft.value("throttle") or draft.cluster.throttle)
-    return Agents(count, math.ceil(draft.trial_count / (width * count)), job_s)
+    because = _explain_said(draft, width, said) if said else ""
+    return Agents(count, math.ceil(draft.trial_count / (width * count)), job_s, because=because)
 
 
 def _chain_agents(draft: Draft, width: int, count: int, one: OneTrial) -> Agents:

@@ -53,6 +53,8 @@ def _number(value: Any) -> float:
     """Raises ValueError, in our own terms, for what is no number."""
     try:
         return math.nan if isinstance(value, bool) else float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)  # a whole number of hundreds of digits
     except (ValueError, TypeError):
         raise ValueError(f"a number is wanted, not {value!r}") from None
 

@@ -128,7 +128,7 @@ def _memory_mb(end: Mapping[str, Any]) -> float | None:
 
 
 def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
-    end: dict[str, Any] | None = story.end
+    end = story.end
     if end is None:
         if alive.get(story.agent):
             return f"running for {render_duration(time.time() - story.start)}"

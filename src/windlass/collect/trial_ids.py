@@ -1,0 +1,183 @@
+"""Which trial a number stands for now, for whatever has the beginning of a trial's id beside its number."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.claims import ranges as rs
+from windlass.claims.ranges import Ranges
+from windlass.errors import FolderError
+from windlass.events import ID_LETTERS
+from windlass.ids import beginning_number, id_beginning
+from windlass.paths import StudyPaths
+from windlass.trialfile import (
+    ENTRY_BYTES,
+    TrialFile,
+    entry_id,
+    entry_offset,
+    head_id,
+    read_entries,
+)
+
+_SHIFT = 64 - 5 * (ID_LETTERS - 1)  # an id begins with a t, and each letter after it has five bits
+_LETTERS = ID_LETTERS - 1
+_HEAD_BYTES = 96  # a line's checksum, number and id
+_BLOCK_BYTES = 1 << 16
+_MOST_LISTED = 2000  # trials of one `cancel` or `retry` whose ids are listed; of more there is a digest
+
+
+class TrialIds:
+    """The ids that the trials of a study's folder have now, by number.
+
+    An index of journals depends on them: it remembers a digest of those it was made with.
+    """
+
+    def __init__(self, paths: StudyPaths) -> None:
+        self._paths = paths
+        self._read: bytes | None = None
+        self._status: list[int] | None = None  # of trials.idx and trials.jsonl when the ids were read
+        self._numbers: dict[int, list[int]] | None = None  # the beginning of an id → numbers of trials, from the lines
+        self._block = (0, b"")  # the piece of trials.jsonl that was read last, and where it begins
+
+    def have_changed(self, connection: sqlite3.Connection) -> bool:
+        """Read the ids. Returns whether an index was made with others; trials that were added alone change nothing."""
+        status = self._fetch_status()
+        if status is None or status != self._status:
+            self._forget(status)
+        found = connection.execute("SELECT value FROM meta WHERE key = 'trials'").fetchone()
+        count, digest, known = (0, self._digest_first(0), None) if found is None else json.loads(found[0])
+        if status is not None and status == known:
+            return False
+        present = len(self._entries) // ENTRY_BYTES
+        if count > present or digest != self._digest_first(count):
+            return True
+        highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
+        if count < present and highest is not None and highest >= count:
+            return True  # its record was taken as it was, because there was no id to compare it with
+        if highest is not None and self._differs(min(count, highest + 1)):
+            return True  # trials.jsonl has been replaced, and its index has not
+        query = """SELECT 1 FROM journal WHERE state NOT LIKE '%"moved": {}%'"""
+        if status != known and connection.execute(query).fetchone() is not None:
+            return True  # the file that was replaced may have been put back
+        if count < present or status != known:
+            self.remember(connection)
+        return False
+
+    def remember(self, connection: sqlite3.Connection) -> None:
+        """From now on the index is one that is made with the ids as they were last read."""
+        count = len(self._entries) // ENTRY_BYTES
+        row = (json.dumps([count, self._digest_first(count), self._status]),)
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('trials', ?)", row)
+
+    def place(self, number: int, beginning: str) -> int | None:
+        """The number that a trial has now whose id begins so and that had `number`; None where there is no such trial.
+
+        A number whose trial has no id that can be read stands for what it stood for.
+        """
+        present, expected = entry_id(self._entries, number), beginning_number(beginning)
+        if expected is None:
+            return number
+        if present and present >> _SHIFT == expected >> _SHIFT and self._head(number) in (0, present):
+            return number
+        # Another trial, or the index of trials.jsonl is damaged: the lines decide.
+        found = self._by_beginning().get(expected >> _SHIFT, [])
+        if number in found or (not found and not present):
+            return number
+        return found[0] if len(found) == 1 else None
+
+    def beginning(self, number: int) -> str:
+        """The beginning of a trial's id, as journals have it; "" where it is not known."""
+        identifier = entry_id(self._entries, number)
+        return id_beginning(identifier, ID_LETTERS) if identifier else ""
+
+    def render(self, ranges: Ranges) -> dict[str, str]:
+        """What an event about these trials has beside their numbers: their ids, or of many a digest of the ids."""
+        if not self._entries:
+            return {}
+        if rs.count(ranges) > _MOST_LISTED:
+            return {"digest": self._digest(ranges)}
+        letters = [self.beginning(number)[1:] or "-" * _LETTERS for number in rs.numbers(ranges)]
+        return {"ids": "".join(letters)}
+
+    def place_ranges(self, event: Mapping[str, Any], ranges: Ranges) -> Iterator[tuple[int, int | None]]:
+        """Each number of an event about several trials, with the one that its trial has now."""
+        letters, digest = event.get("ids"), event.get("digest")
+        if isinstance(letters, str) and len(letters) == _LETTERS * rs.count(ranges):
+            for at, number in enumerate(rs.numbers(ranges)):
+                yield number, self.place(number, "t" + letters[at * _LETTERS : (at + 1) * _LETTERS])
+            return
+        is_other = isinstance(digest, str) and digest != self._digest(ranges)
+        for number in rs.numbers(ranges):
+            yield number, None if is_other else number
+
+    def _digest_first(self, count: int) -> str:
+        """A digest of the first `count` entries of the index."""
+        return _hash(memoryview(self._entries)[: count * ENTRY_BYTES])
+
+    def _digest(self, ranges: Ranges) -> str:
+        """A digest of the ids alone: a line may be written anew in another place."""
+        return _hash(b"".join(entry_id(self._entries, number).to_bytes(8, "big") for number in rs.numbers(ranges)))
+
+    @property
+    def _entries(self) -> bytes:
+        if self._read is None:
+            self._read = read_entries(self._paths)
+        return self._read
+
+    def _forget(self, status: list[int] | None) -> None:
+        self._read, self._status, self._numbers, self._block = None, status, None, (0, b"")
+
+    def _fetch_status(self) -> list[int] | None:
+        """What differs once trials.idx or trials.jsonl is another file or was written to; None where one is missing."""
+        found: list[int] = []
+        for path in (self._paths.trials_index, self._paths.trials):
+            try:
+                status = os.stat(path)
+            except OSError:
+                return None
+            found += [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+        return found
+
+    def _differs(self, count: int) -> bool:
+        """Whether a line of the first `count` trials has another id than the index."""
+        return any(self._head(number) not in (0, entry_id(self._entries, number)) for number in range(count))
+
+    def _head(self, number: int) -> int:
+        """The id of the line that the index has for a number; 0 where there is no line of this number."""
+        offset = entry_offset(self._entries, number)
+        if offset is None:
+            return 0
+        begin, block = self._block
+        if not begin <= offset <= begin + len(block) - _HEAD_BYTES:
+            self._block = begin, block = offset, self._read_block(offset)
+        return head_id(block[offset - begin : offset - begin + _HEAD_BYTES], number)
+
+    def _read_block(self, offset: int) -> bytes:
+        try:
+            with open(self._paths.trials, "rb", buffering=0) as file:
+                return os.pread(file.fileno(), _BLOCK_BYTES, offset)
+        except (OSError, OverflowError):
+            return b""
+
+    def _by_beginning(self) -> dict[int, list[int]]:
+        if self._numbers is None:
+            found: dict[int, list[int]] = {}
+            with contextlib.suppress(FolderError):
+                file = TrialFile(self._paths)
+                try:
+                    for number, identifier in file.id_numbers(file.count_indexed()):
+                        found.setdefault(identifier >> _SHIFT, []).append(number)
+                finally:
+                    file.close()
+            self._numbers = found  # not before it is complete: another thread may look at it
+        return self._numbers
+
+
+def _hash(data: bytes | memoryview) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
