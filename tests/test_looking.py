@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import Project
 from tests.test_index import _write_trials, finished, local_disk, look, on_disk, study, write
+from windlass.claims import coroner
 from windlass.collect import absorb, follow
 from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
@@ -24,6 +25,7 @@ from windlass.ids import trial_id
 from windlass.journal import read as journal_read
 from windlass.journal.read import JournalReader, for_each
 from windlass.paths import StudyPaths
+from windlass.slurm.queue import Ask, Queue, read_queue
 from windlass.states import State
 
 __all__ = ["local_disk", "on_disk", "study"]
@@ -239,3 +241,22 @@ def test_following_opens_each_journal_once_and_reads_long_ones_to_their_end(
         assert follower.update() and follower.count(State.DONE) == 5 * _JOURNALS + 401
         assert calls["open"] == calls["close"] == _JOURNALS
         assert not follower.update()
+
+
+def test_one_answer_of_the_scheduler_serves_all_agents_of_a_look(
+    study: StudyPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a file of one line a job, on the shared folder, and there may be a thousand of both."""
+    os.makedirs(study.hpc_outputs)
+    readings: list[str] = []
+
+    def read(cache: str, ask: Ask) -> Queue | None:
+        readings.append(cache)
+        return read_queue(cache, lambda words, env: "")
+
+    monkeypatch.setattr(coroner, "read_queue", read)
+    monkeypatch.setattr(coroner, "_ANSWER_KEPT_S", 1e9)  # a loaded machine may be slow
+    judge = coroner.Coroner(study)
+    header = {"e": "agent", "t": 1.0, "job": {"id": 7, "array": 7, "task": None, "restart": 0, "node": "n", "sub": "s"}}
+    for_each(lambda _: judge.is_job_over(header), range(100))
+    assert readings == [study.queue]

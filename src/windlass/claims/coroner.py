@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import json
 import os
-from typing import Any, Mapping, Optional
+import threading
+import time
+from typing import Any, Mapping, Optional, Tuple
 
 from windlass.claims.alive import (
     LEASE_S,
@@ -20,6 +22,8 @@ from windlass.paths import StudyPaths
 from windlass.slurm.ask import ask
 from windlass.slurm.gone import Gone, job_gone, ran_out_of_memory
 from windlass.slurm.queue import Queue, read_queue
+
+_ANSWER_KEPT_S = 1.0  # much less than the ten seconds between two questions to the scheduler
 
 
 class Fate(enum.Enum):
@@ -46,28 +50,37 @@ class Coroner:
         self._paths = paths
         self._lease_s = read_lease_s(paths)
         self.silent_s = 0.0  # how long the agent on another machine that was judged last had been silent
+        self._answer: Optional[Tuple[float, Optional[Queue]]] = None  # of the scheduler, and when it was read
+        self._lock = threading.Lock()
 
     def fate(self, agent: str, header: Optional[Mapping[str, Any]] = None) -> Fate:
         """What became of an agent. `header` is the first line of its journal, where that has been read already."""
+        fate, self.silent_s = self.judge(agent, header)
+        return fate
+
+    def judge(self, agent: str, header: Optional[Mapping[str, Any]] = None) -> Tuple[Fate, float]:
+        """The same, and for how long an agent on another machine has been silent; 0 for one here. For any thread."""
         journal = self._paths.journal_of(agent)
         header = header or read_header(journal)
         if header is None:
             silent_s = seconds_silent(journal if os.path.exists(journal) else self._paths.claims)
-            return Fate.DEAD if silent_s > self._lease_s else Fate.ALIVE
+            return Fate.DEAD if silent_s > self._lease_s else Fate.ALIVE, 0.0
         alive = is_alive(header)
         if alive is not None:
-            return Fate.ALIVE if alive else Fate.DEAD
-        return self._fate_elsewhere(journal, header)
+            return Fate.ALIVE if alive else Fate.DEAD, 0.0
+        return self._judge_elsewhere(journal, header)
 
-    def _fate_elsewhere(self, journal: str, header: Mapping[str, Any]) -> Fate:
-        """What became of an agent on another machine."""
+    def _judge_elsewhere(self, journal: str, header: Mapping[str, Any]) -> Tuple[Fate, float]:
         patience_s = missed_beat_s(self._lease_s) if header.get("job") else self._lease_s
-        self.silent_s = about_seconds_silent(journal)
-        if self.silent_s > patience_s:
-            self.silent_s = seconds_silent(journal)  # by a clock that is read now: nobody is dead by an estimate
-        if self.silent_s <= patience_s:
-            return Fate.ALIVE  # it has just spoken, whatever the scheduler thinks of its job
-        over = self.silent_s > self._lease_s
+        silent_s = about_seconds_silent(journal)
+        if silent_s > patience_s:
+            silent_s = seconds_silent(journal)  # by a clock that is read now: nobody is dead by an estimate
+        if silent_s <= patience_s:
+            return Fate.ALIVE, silent_s  # it has just spoken, whatever the scheduler thinks of its job
+        return self._judge_silent(header, silent_s > self._lease_s), silent_s
+
+    def _judge_silent(self, header: Mapping[str, Any], over: bool) -> Fate:
+        """What became of an agent that has missed beats; `over`: its lease has ended."""
         if not header.get("job"):
             return Fate.DEAD
         gone = job_gone(header["job"], self._queue(), began_by_file_clock(header))
@@ -86,4 +99,8 @@ class Coroner:
         return bool(header.get("job")) and ran_out_of_memory(header["job"], self._queue(), began_by_file_clock(header))
 
     def _queue(self) -> Optional[Queue]:
-        return read_queue(self._paths.queue, ask)
+        """The scheduler's answer. One reading serves all agents that are judged together: there may be a thousand."""
+        with self._lock:
+            if self._answer is None or time.monotonic() - self._answer[0] > _ANSWER_KEPT_S:
+                self._answer = (time.monotonic(), read_queue(self._paths.queue, ask))
+            return self._answer[1]

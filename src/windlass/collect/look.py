@@ -21,6 +21,7 @@ from windlass.collect.jobview import JobsView, JobView
 from windlass.collect.reconcile import StudyView, split_lost, study_view
 from windlass.damage import report_damage
 from windlass.journal.fold import AgentRecord, TrialRecord
+from windlass.journal.read import for_each
 from windlass.measured import parse_measurement
 from windlass.paths import StudyPaths
 from windlass.trialfile import ENTRY_BYTES
@@ -67,7 +68,10 @@ def _with_begun(paths: StudyPaths, register: Register) -> Register:
 def agents_alive(paths: StudyPaths, agents: list[AgentRecord]) -> dict[str, bool | None]:
     """Which agents live. None: the job of one is not there any more, but the agent itself may be."""
     coroner = Coroner(paths)
-    return {agent.id: False if agent.ended else _LIVES[coroner.fate(agent.id, header_of(agent))] for agent in agents}
+    present = [agent for agent in agents if not agent.ended]
+    fates = for_each(lambda agent: coroner.judge(agent.id, header_of(agent))[0], present)
+    found = {agent.id: _LIVES[fate] for agent, fate in zip(present, fates, strict=True)}
+    return {agent.id: found.get(agent.id, False) for agent in agents}
 
 
 def find_lost(paths: StudyPaths, index: StudyIndex) -> frozenset[int]:
@@ -99,17 +103,14 @@ def _judge(paths: StudyPaths, agents: list[AgentRecord]) -> tuple[dict[str, bool
     An agent whose job the scheduler says has ended is gone, although it may have written a moment before.
     """
     coroner = Coroner(paths)
-    alive: dict[str, bool | None] = {}
+    alive: dict[str, bool | None] = {agent.id: False for agent in agents}
     silent_s: dict[str, float] = {}
-    for agent in agents:
-        alive[agent.id] = False
-        if agent.ended:
-            continue
-        header = header_of(agent)
-        coroner.silent_s = 0.0
-        alive[agent.id] = _LIVES[coroner.fate(agent.id, header)]
-        if coroner.silent_s:
-            silent_s[agent.id] = coroner.silent_s
+    present = [(agent, header_of(agent)) for agent in agents if not agent.ended]
+    judged = for_each(lambda one: coroner.judge(one[0].id, one[1]), present)
+    for (agent, header), (fate, silent) in zip(present, judged, strict=True):
+        alive[agent.id] = _LIVES[fate]
+        if silent:
+            silent_s[agent.id] = silent
         if alive[agent.id] is not False and agent.job and coroner.is_job_over(header):
             alive[agent.id] = False
     return alive, silent_s
