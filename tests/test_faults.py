@@ -157,3 +157,13 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(project: Project) ->
     done = project.run("status", "thing", "--folder", str(gone), code=2)
     assert f"{gone}: out of reach (Not a directory)" in done.stderr
     assert "there is no study" not in done.stderr
+
+
+@pytest.mark.parametrize("error,code", [("EIO", 0), ("EACCES", 2)])
+def test_the_start_of_an_agent(tmp_path: Path, library: str, error: str, code: int) -> None:
+    """The lines that start the agent wait for its file as well, and end with a message where it cannot be read."""
+    study = FaultyStudy(tmp_path.resolve(), library)
+    done = study.run(Fault("agent", 1, error))
+    assert done.returncode == code and not study.problems, [done.stderr, *study.problems]
+    assert any("agent.pyz" in hit for hit in study.hits())
+    assert code == 0 or "agent.pyz cannot be read: Permission denied" in done.stderr

@@ -18,12 +18,24 @@
 
 # One agent: it takes trials until none is left. It is compared with its checksum first.
 trap '' USR1  # until the agent listens
-exec /usr/bin/python3 -I -c 'import hashlib, os, sys
+exec /usr/bin/python3 -I -c 'import errno, hashlib, os, sys, time
 path, wanted = sys.argv[1:3]
-def read(path):
-    with open(path, "rb") as file:
-        return os.fstat(file.fileno()), file.read()
-status, program = read(path)
+away = [getattr(errno, name, 0) for name in "EIO ESTALE EINTR ENOTCONN ETIMEDOUT ECONNRESET EHOSTDOWN".split()]
+def read(path, pause=0.1):
+    try:
+        with open(path, "rb") as file:
+            return os.fstat(file.fileno()), file.read()
+    except OSError as error:
+        if error.errno not in away or pause > 60:
+            raise
+    time.sleep(pause)
+    return read(path, 2 * pause)
+try:
+    status, program = read(path)
+except OSError as error:
+    print("windlass: error:", path, "cannot be read:", error.strerror, "- once it can be, `windlass run` goes on.",
+          file=sys.stderr)
+    sys.exit(2)
 if hashlib.sha256(program).hexdigest() != wanted:
     for found in (status, os.stat(os.path.dirname(path))):
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
