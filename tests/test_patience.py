@@ -172,25 +172,6 @@ def test_a_claim_does_not_take_over_what_others_have(paths: StudyPaths) -> None:
     assert read(paths).held == {"other": [(0, 2)], "paused": [(2, 3)]}
 
 
-def test_a_claim_that_was_made_but_reported_as_failed(paths: StudyPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its trials are neither lost nor executed by nobody: the next claim finds them."""
-    claimer = Claimer(paths, "agent")
-    assert claimer.take(2, 0.0, set()) == [(0, 2)]
-    update = RegisterFile.update
-
-    def answer_is_lost(self: RegisterFile, change: Any) -> Register:
-        update(self, change)
-        raise OSError(errno.EIO, "the answer was lost")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RegisterFile, "update", answer_is_lost)
-        with pytest.raises(OSError):
-            claimer.take(2, 0.0, {1})
-    taken = claimer.take(2, 0.0, {1})
-    assert taken[0] == (2, 4) and read(paths).held == {"agent": [(1, taken[-1][1])]}
-    assert read(paths).ended == [(0, 1)]
-
-
 def journal_of(start: float, end: float, cause: str, **more: Any) -> list[dict[str, Any]]:
     ended = {"e": "end", "t": end, "i": 0, "n": 0, "cause": cause, "start": start, "dur": end - start}
     return [{"e": "start", "t": start, "i": 0, "n": 0}, {**ended, **more}]

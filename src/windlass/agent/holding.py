@@ -30,7 +30,7 @@ class Holding:
             return
         succeed = self._reach.begin_check()
         busy = {*self._runner.busy, *rs.numbers(self._queue.rest())}
-        held = self._claimer.reclaim(busy)
+        held = self._claimer.reclaim(busy) if busy else []
         succeed()
         self.lose(rs.subtract(rs.from_numbers(busy), held))
 

@@ -222,7 +222,8 @@ class Loop(PatientLoop):
         if not self._flush_journal() or not self._reach.can_begin:
             return
         self._mailbox.restore()
-        self._next_beat = min(self._next_beat, time.monotonic() + beat_s(self._limits.lease_s))
+        soon_s = 0.0 if self._reach.is_proof_old else beat_s(self._limits.lease_s)
+        self._next_beat = min(self._next_beat, time.monotonic() + soon_s)  # an agent that was idle wrote seldom
         while self._announced:
             attempt = self._announced.pop(0)
             if runner.no_folder:
@@ -429,11 +430,10 @@ class Loop(PatientLoop):
             self._cannot_write(error)
         is_due, began = now >= self._next_beat, clock_s()
         if is_due:
-            lease_s = self._limits.lease_s
-            self._next_beat = now + (beat_s(lease_s) if self._runner.attempts else idle_beat_s(lease_s))
+            self._next_beat = now + (beat_s if self._runner.attempts else idle_beat_s)(self._limits.lease_s)
             self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
         if self._flush_journal() and is_due:
-            self._reach.pulse.sync_soon(began)
+            self._reach.pulse.sync_soon(began, self._next_beat - now)
 
     def _read_control(self, now: float) -> None:
         """Heed what the last look at the register found: cancelled trials, other settings, fewer jobs at a time."""

@@ -31,6 +31,7 @@ class Pulse:
         self._lease_s = lease_s
         self._beat_s = beat_s(lease_s)
         self._changed = threading.Condition()
+        self._interval_s = self._beat_s  # between beats of the loop
         self._written: Optional[float] = None  # when the loop began to write the beat that is to be synced
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
@@ -39,10 +40,10 @@ class Pulse:
     def start(self) -> None:
         self._thread.start()
 
-    def sync_soon(self, began: float) -> None:
-        """The loop has written a beat, and had begun to do so at `began` (see `clock_s`)."""
+    def sync_soon(self, began: float, interval_s: float) -> None:
+        """The loop has written a beat, and had begun to do so at `began` (see `clock_s`). The next is due then."""
         with self._changed:
-            self._written = began
+            self._written, self._interval_s = began, interval_s
             self._changed.notify()
 
     def close(self) -> None:
@@ -58,7 +59,8 @@ class Pulse:
         while True:
             with self._changed:
                 if self._written is None and not self._is_closed:
-                    self._changed.wait(min(_RETRY_S, self._beat_s / 4) if failing else 1.5 * self._beat_s)
+                    late_s = self._interval_s + self._beat_s / 2
+                    self._changed.wait(min(_RETRY_S, self._beat_s / 4) if failing else late_s)
                 began, self._written = self._written, None
                 if self._is_closed:
                     return

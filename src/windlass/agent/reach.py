@@ -9,7 +9,7 @@ from typing import Callable, Optional, TypeVar
 from windlass.agent.fence_page import FencePage, clock_s
 from windlass.agent.guard import FenceRule, release_guard, start_guard
 from windlass.agent.pulse import Pulse, pause_s
-from windlass.claims.alive import fence_s
+from windlass.claims.alive import beat_s, fence_s
 from windlass.errors import WindlassError
 from windlass.journal.write import JournalWriter
 from windlass.passing import passing_error
@@ -85,6 +85,11 @@ class Reach:
     def may_begin(self) -> bool:
         """Whether a trial may begin: nobody can have taken this agent for dead, and the guard would let it run."""
         return clock_s() - self.page.proved <= fence_s(self._rule.lease_s)
+
+    @property
+    def is_proof_old(self) -> bool:
+        """Whether the last proof is older than it is while trials are under way."""
+        return clock_s() - self.page.proved > 1.5 * beat_s(self._rule.lease_s)
 
     @property
     def can_begin(self) -> bool:

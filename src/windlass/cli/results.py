@@ -145,9 +145,7 @@ def command(
         shown.all_trials(result_rows(paths, index, included, metric, facts.seed_name, usage, with_code, failed))
         if shown.is_text:
             _say_missing(paths, index, included, metric)
-        overlapped = (record for record in index.tried_again() if rs.contains(included, record.number))
-        for line in render_overlaps(overlapped):
-            click.echo(name_study(line, paths), err=True)
+        _say_overlaps(paths, index, included)
     index.close()
 
 
@@ -246,6 +244,13 @@ def _say_missing(paths: StudyPaths, index: StudyIndex, included: Ranges, metric:
     elif not any(record.metrics for record in index.records(states=(State.DONE,))):
         lines = render_unnamed(list_numbers(paths, index, included))
     for line in lines:
+        click.echo(name_study(line, paths), err=True)
+
+
+def _say_overlaps(paths: StudyPaths, index: StudyIndex, included: Ranges) -> None:
+    """Say which trials different agents executed at the same time."""
+    overlapped = (record for record in index.tried_again() if rs.contains(included, record.number))
+    for line in render_overlaps(overlapped):
         click.echo(name_study(line, paths), err=True)
 
 
