@@ -25,7 +25,9 @@ FEW = 16  # agents: so few make their changes one by one, which takes fewer call
 _LOSSES = 2  # races that an agent loses before it puts its request into the folder, also among few
 _WAIT_S_AN_AGENT = 0.0005
 _SHORTEST_WAIT_S = 0.01
-_LONGEST_WAIT_S = 1.0
+_USUAL_WAIT_S = 1.0  # at most, however many agents there are
+_LONGEST_WAIT_S = 10.0  # after lost races
+_WAIT_AN_ATTEMPT = 8  # times as long as a lost attempt took: where those take long, fewer are to be made
 _KEPT_SERVED = 128  # tokens of requests that a state remembers although their files are gone
 _FORGOTTEN = 64  # requests that were served since: a file that is still there by then has lost its owner
 
@@ -38,6 +40,7 @@ class Desk:
         self._folder = register_file.states.folder
         self._disk = register_file.states.disk
         self._waiting = 0  # requests that the last listing showed
+        self._limit_s = 0.0  # a request waits up to so long before this agent looks; grows with lost races
         self.lost = 0  # races that this agent has lost since it began; benchmarks read it
 
     def settle(self, request: Request) -> Register:
@@ -81,17 +84,23 @@ class Desk:
                 raise DiskFull(self._folder) from error
             raise
         try:
-            limit_s = _SHORTEST_WAIT_S
             while True:
-                crowd = max(self._file.agents, self._waiting)
-                limit_s = min(_LONGEST_WAIT_S, max(limit_s, crowd * _WAIT_S_AN_AGENT))
-                time.sleep(chance() * limit_s)
+                self._limit_s = max(self._limit_s, self._usual_wait_s())
+                time.sleep(chance() * self._limit_s)
+                began = time.monotonic()
                 register = self._try(self._look(request), request)
                 if register is not None:
+                    self._limit_s /= 2
                     return register
-                limit_s *= 2
+                # Where a machine or its storage is overloaded, attempts take long, and more of them would take longer.
+                took_s = time.monotonic() - began
+                self._limit_s = min(_LONGEST_WAIT_S, max(2 * self._limit_s, _WAIT_AN_ATTEMPT * took_s))
         finally:
             self._disk.remove(path)
+
+    def _usual_wait_s(self) -> float:
+        crowd = max(self._file.agents, self._waiting)
+        return min(_USUAL_WAIT_S, max(_SHORTEST_WAIT_S, crowd * _WAIT_S_AN_AGENT))
 
     def _look(self, request: Request) -> State:
         """The newest state, once nobody asks this process to wait, or once the request has been applied."""
