@@ -211,6 +211,6 @@ def test_those_who_wait_do_not_wait_for_the_dead(tmp_path: Path, monkeypatch: py
     register_file = begin(paths)
     left = Path(paths.claims, "wait~client-killed~0123abcd")
     left.touch()
-    monkeypatch.setattr("windlass.claims.precedence._WAIT_S", 0.2)
+    monkeypatch.setattr("windlass.claims.states._WAIT_S", 0.2)
     count_on(register_file, 1)
     assert register_file.read().throttle == 1001 and not left.exists()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import pytest
 
 from windlass.agent.claim import Claimer
-from windlass.claims import combine, precedence, register, states
+from windlass.claims import combine, register, states
 from windlass.claims import ranges as rs
 from windlass.claims.disk import Content, Disk
 from windlass.claims.register import Register, RegisterFile, parse_state
@@ -215,7 +215,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combine, "_KEPT_SERVED", 2)
     monkeypatch.setattr(combine, "_FORGOTTEN", 8)
     no_time = types.SimpleNamespace(sleep=lambda _: None, monotonic=lambda: 0.0)
-    for module in (states, combine, register, precedence):
+    for module in (states, combine, register):
         monkeypatch.setattr(module, "time", no_time)
 
 

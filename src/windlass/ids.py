@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -23,6 +22,8 @@ def trial_id(settings: Any, command: str) -> str:
     `command` is the canonical text of the command before parameters are filled in, so that writing ``1e-3`` as
     ``0.001`` names the same trial.
     """
+    import base64  # commands that only look at a study need no new ids
+
     digest = hashlib.blake2b((_canonical(settings) + "\0" + command).encode("utf-8", "surrogatepass"), digest_size=10)
     return "t" + base64.b32encode(digest.digest())[:12].decode("ascii").lower()
 
@@ -54,6 +55,8 @@ def id_number(trial_id: str) -> int:
     """
     if _ID.fullmatch(trial_id):
         return int(trial_id[1:].translate(_BASE_32_TEXT), 32) << 4
+    import base64
+
     return int.from_bytes(base64.b32decode(trial_id[1:].upper().ljust(13, "A") + "==="), "big")
 
 
@@ -82,4 +85,6 @@ def letters_number(letters: bytes) -> int:
 
 def letters_of(identifier: int) -> bytes:
     """The inverse of `letters_number`."""
+    import base64
+
     return base64.b32encode(identifier.to_bytes(8, "big"))[:12].lower()

@@ -28,9 +28,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from windlass.claims import ranges as rs
 from windlass.claims.alive import seconds_silent
 from windlass.claims.disk import Disk, chance
-from windlass.claims.precedence import Precedence
 from windlass.claims.ranges import Ranges
-from windlass.claims.states import Look, States, StatesLost, highest
+from windlass.claims.states import Look, Precedence, States, StatesLost, highest
 from windlass.damage import report_damage
 from windlass.errors import FolderError
 from windlass.journal.write import DiskFull, is_full
