@@ -12,8 +12,7 @@ import pytest
 from tests.conftest import Project
 from windlass.claims.ranges import Ranges
 from windlass.collect import trial_ids
-from windlass.collect.renumber import Moved, renumber
-from windlass.collect.trial_ids import TrialIds
+from windlass.collect.trial_ids import Moved, TrialIds, renumber
 from windlass.journal.read import JournalReader
 from windlass.paths import StudyPaths
 from windlass.trialfile import append_trials

@@ -11,8 +11,7 @@ from typing import Any
 
 from windlass.collect import rows
 from windlass.collect.cache import TABLES
-from windlass.collect.renumber import Moved, renumber
-from windlass.collect.trial_ids import TrialIds
+from windlass.collect.trial_ids import Moved, TrialIds, renumber
 from windlass.journal.fold import (
     NUMBER_LIMIT,
     AgentRecord,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.claims.alive import clock_shift_s
-from windlass.collect.renumber import Moved, renumber
-from windlass.collect.trial_ids import TrialIds
+from windlass.collect.trial_ids import Moved, TrialIds, renumber
 from windlass.journal.fold import Span, SpanFields, overlapped_s
 from windlass.journal.read import (
     JournalReader,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windlass.claims.ranges import Ranges, contains
-from windlass.collect.renumber import Event, Moved, iterate_renumbered
-from windlass.collect.trial_ids import TrialIds
+from windlass.collect.trial_ids import Event, Moved, TrialIds, iterate_renumbered
 from windlass.journal.read import JournalReader, for_each, is_of_client, journal_files
 from windlass.paths import StudyPaths
 from windlass.states import STATE_OF, State

@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from windlass.collect.renumber import Moved, renumber
-from windlass.collect.trial_ids import TrialIds
+from windlass.collect.trial_ids import Moved, TrialIds, renumber
 from windlass.errors import input_error
 from windlass.journal.read import JournalReader, journal_files
 from windlass.paths import StudyPaths

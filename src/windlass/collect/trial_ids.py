@@ -1,4 +1,9 @@
-"""Which trial a number stands for now, for whatever has the beginning of a trial's id beside its number."""
+"""Which trial a number stands for now, for whatever has the beginning of a trial's id beside its number.
+
+A trial's number is its place in trials.jsonl. It has another one once that file was lost and written anew, or was
+replaced. Journals have the beginning of the trial's id with each start, and with what users cancel and retry.
+`renumber` gives their events the numbers that the trials have now.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from windlass.claims import ranges as rs
@@ -15,6 +20,7 @@ from windlass.claims.ranges import Ranges
 from windlass.errors import FolderError
 from windlass.events import ID_LETTERS
 from windlass.ids import beginning_number, id_beginning
+from windlass.journal.fold import parse_number
 from windlass.paths import StudyPaths
 from windlass.trialfile import (
     ENTRY_BYTES,
@@ -30,6 +36,11 @@ _LETTERS = ID_LETTERS - 1
 _HEAD_BYTES = 96  # a line's checksum, number and id
 _BLOCK_BYTES = 1 << 16
 _MOST_LISTED = 2000  # trials of one `cancel` or `retry` whose ids are listed; of more there is a digest
+
+Event = Mapping[str, Any]
+Moved = dict[int, int | None]  # number in a journal → the one that the trial has now; None: the study has no such trial
+_RANGES = ("cancel", "retry")
+_MOST_NOTED = 1000  # trials of one event about many of them
 
 
 class TrialIds:
@@ -181,3 +192,68 @@ class TrialIds:
 
 def _hash(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def renumber(ids: TrialIds, moved: Moved, events: Iterable[Event]) -> list[Event]:
+    """The next events of one journal, without those of trials that the study does not have any more.
+
+    `moved` is what is known of this journal up to here, and is changed in place.
+    """
+    return list(iterate_renumbered(ids, moved, events))
+
+
+def iterate_renumbered(ids: TrialIds, moved: Moved, events: Iterable[Event]) -> Iterator[Event]:
+    """The same, one event at a time."""
+    for event in events:
+        kind = event.get("e")
+        if kind == "start":
+            _note_start(ids, moved, event)
+        if kind in _RANGES:
+            yield _renumber_ranges(ids, moved, event)
+        elif moved:
+            yield from _renumber_one(moved, event)
+        else:
+            yield event
+
+
+def _note_start(ids: TrialIds, moved: Moved, event: Event) -> None:
+    number, beginning = event.get("i"), event.get("id")
+    if type(number) is not int or number < 0:
+        return
+    moved.pop(number, None)
+    if beginning is not None:
+        present = ids.place(number, beginning)
+        if present != number:
+            moved[number] = present
+
+
+def _renumber_one(moved: Moved, event: Event) -> list[Event]:
+    number, live = event.get("i"), event.get("live")
+    if type(number) is int and number in moved:
+        present = moved[number]
+        return [] if present is None else [{**event, "i": present}]
+    if isinstance(live, dict):
+        changed = {str(moved.get(int(key), int(key))): value for key, value in live.items() if key.isdecimal()}
+        changed.pop("None", None)
+        return [{**event, "live": changed}]
+    return [event]
+
+
+def _renumber_ranges(ids: TrialIds, moved: Moved, event: Event) -> Event:
+    try:
+        ranges = [(parse_number(first), parse_number(stop)) for first, stop in event["r"]]
+    except (KeyError, TypeError, ValueError):
+        return event  # the fold counts it as malformed
+    if "ids" not in event and "digest" not in event:
+        return event  # of an earlier version
+    kept: list[int] = []
+    changed: Moved = {}
+    for number, present in ids.place_ranges(event, ranges):
+        if present is not None:
+            kept.append(present)
+        if present != number and len(changed) < _MOST_NOTED:
+            changed[number] = present
+    if not changed:
+        return event
+    moved.update(changed)
+    return {**event, "r": rs.from_numbers(kept)}

@@ -189,7 +189,7 @@ class WriterState:
     malformed: int = 0  # events that lack what their kind needs
     open: Dict[int, Tuple[int, float]] = field(default_factory=dict)  # attempts under way: number, start
     agent: Optional[AgentRecord] = None
-    moved: Dict[int, Optional[int]] = field(default_factory=dict)  # see collect/renumber.py
+    moved: Dict[int, Optional[int]] = field(default_factory=dict)  # see collect/trial_ids.py
 
 
 @dataclass
