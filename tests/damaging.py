@@ -383,7 +383,7 @@ class Judge:
         }.get(words)
         if check is not None and code in (0, 1) and out.strip():
             return check(out, err)
-        if words.startswith("logs "):
+        if words.startswith("logs ") and "is cut short" not in err:  # what is left of a line is shown, and reported
             return self._judge_logs(words, out)
         if words == "outputs --to taken":
             return self._judge_taken(out, err)
