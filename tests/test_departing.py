@@ -45,7 +45,7 @@ def test_trials_that_take_longer_than_they_should_are_not_begun_too_late() -> No
     job = limits(1.0, 240.0, lead_s=10.0)
     assert job.deadline is not None and job.near_at == job.deadline - 10
     for place, duration_s in enumerate([50.0, 200.0, 50.0, 3.0]):
-        done: Any = SimpleNamespace(started=1000.0, ended=1000.0 + duration_s)
+        done: Any = SimpleNamespace(started=1000.0, ended=1000.0 + duration_s, late_s=0.0)
         tally.ended(done, Cause.DONE if place < 3 else Cause.FAILED, int(place == 3), 0)
     assert tally.usual_s == 50.0, "one slow trial does not stop everything, and one that failed tells nothing"
     for usual_s, fits in ((None, True), (tally.usual_s, False)):

@@ -18,7 +18,16 @@ import pytest
 from tests.conftest import Project, wait_for
 from windlass.agent.looks import BUSY_MOST_S, IDLE_MOST_S, Looks, Pace
 from windlass.agent.others import Others
-from windlass.claims.alive import about_seconds_silent, clock_shift_s, file_clock_ahead_s, identity, seconds_silent
+from windlass.agent.pulse import pause_s
+from windlass.claims.alive import (
+    about_seconds_silent,
+    beat_s,
+    clock_shift_s,
+    file_clock_ahead_s,
+    identity,
+    idle_beat_s,
+    seconds_silent,
+)
 from windlass.claims.register import Register, RegisterFile
 from windlass.claims.watch import HolderWatch
 from windlass.collect.look import look
@@ -276,6 +285,12 @@ def test_the_clock_of_a_file_system_is_remembered(tmp_path: Path) -> None:
     assert estimate_file_clock(prefix) >= first, "no call on the folder, which is not there any more"
 
 
+def test_an_idle_agent_writes_often_enough_not_to_look_as_if_it_had_paused() -> None:
+    """Proofs that are further apart than `pause_s` make the agent read the register before it begins a trial."""
+    for lease_s in (6.0, 15.0, LEASE_S, 3600.0):
+        assert beat_s(lease_s) < idle_beat_s(lease_s) < 0.9 * pause_s(lease_s)
+
+
 # -- what others may give back
 
 
@@ -374,7 +389,7 @@ def test_an_agent_whose_job_has_ended_is_gone_at_once(paths: StudyPaths) -> None
 
 def test_an_agent_that_may_be_gone_is_said_to_be_silent(paths: StudyPaths) -> None:
     write_agent(paths, "far", start_of(0, time.time() - 500), silent_s=40)
-    write_agent(paths, "idle", silent_s=100)
+    write_agent(paths, "idle", silent_s=60)
     hold(paths, "far")
     Path(paths.trials).write_text("")
     view = look(paths)

@@ -21,7 +21,7 @@ def beat_s(lease_s: float) -> float:
 
 def idle_beat_s(lease_s: float) -> float:
     """An agent without trials writes this often: nobody waits for what it holds, but commands show that it is there."""
-    return lease_s / 3
+    return lease_s / 6
 
 
 def missed_beat_s(lease_s: float) -> float:
