@@ -327,7 +327,7 @@ class TrialFile:
                 count -= len(part)
                 offset += len(part)
         except OSError as error:
-            if not is_again:
+            if not is_again and error.errno != errno.EBADF:
                 self._open_again()
                 return b"".join([*parts, self._pread(descriptor, count, offset, True)])
             if descriptor == self._index:
