@@ -315,7 +315,7 @@ class TrialFile:
             return {}
         return {identifier: number for number, (_, identifier) in enumerate(entries)}
 
-    def _pread(self, descriptor: int, count: int, offset: int) -> bytes:
+    def _pread(self, descriptor: int, count: int, offset: int, is_again: bool = False) -> bytes:
         """`count` bytes, fewer only where the file ends."""
         parts = []
         try:
@@ -327,10 +327,25 @@ class TrialFile:
                 count -= len(part)
                 offset += len(part)
         except OSError as error:
+            if not is_again and error.errno != errno.EBADF:
+                self._open_again()
+                return b"".join([*parts, self._pread(descriptor, count, offset, True)])
             if descriptor == self._index:
                 return b""  # An index that cannot be read is one that is missing.
             raise self._error(error) from error
         return b"".join(parts)
+
+    def _open_again(self) -> None:
+        """On some network file systems what was open when the server went away cannot be read ever after."""
+        files = [(self._lines, self._path), (self._index, self._index_path)][: 1 + (self._index >= 0)]
+        try:
+            for descriptor, path in files:
+                opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                os.dup2(opened, descriptor, inheritable=False)
+                os.close(opened)
+        except OSError as error:
+            if error.filename == self._path:
+                raise self._error(error) from error
 
     def _error(self, error: OSError) -> FolderError:
         remedy = _REMEDY

@@ -184,7 +184,7 @@ def test_cancel(project: Project, slurm_scratch: Cluster) -> None:
     """What runs is ended and what waits does not begin; afterwards it can be taken up again."""
     cluster = slurm_scratch
     with on_cluster(project, cluster):
-        records, holds = witness_study(project, 12, 0.1, ONE_A_NODE), hold_nodes(project, cluster)
+        records, holds = witness_study(project, 12, 0.1, ONE_A_NODE, "5m"), hold_nodes(project, cluster)
         start_on_two_nodes(project, cluster, records)
         project.run("cancel", "--yes")
         wait_until_idle(cluster)

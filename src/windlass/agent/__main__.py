@@ -38,6 +38,7 @@ from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
 from windlass.agent.steps import share_job
 from windlass.agent.store import NotReady
+from windlass.agent.streams import outlive_output
 from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
 from windlass.agent.tally import JobLog, Tally
@@ -75,6 +76,8 @@ def main(words: Optional[List[str]] = None) -> int:
     if "--sweep" in words:
         return sweep_main(words)
     arguments = parse_arguments(words)
+    if arguments.job is not None:
+        outlive_output()
     paths = StudyPaths(arguments.folder)
     try:
         patiently(lambda: check_trust(paths, every_file=False))
