@@ -348,7 +348,7 @@ def test_a_study_that_cannot_be_written_to(
     def refuse(*_: object) -> bool:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(RegisterFile, "_swap", refuse)
+    monkeypatch.setattr(RegisterFile, "swap", refuse)
     with pytest.raises(FolderError, match="cannot be written to"):
         change(paths, [(0, 1)])
 
