@@ -121,7 +121,7 @@ def test_what_another_process_has_read_meanwhile_is_no_loss_of_lines(many: Study
     assert next(late._select("SELECT value FROM meta WHERE key = 'generation'")) == generation
     assert late.counts(1000)[State.DONE] == 5 * _JOURNALS + 5
     with late._transaction():
-        assert absorb.absorb(late._cache.connection, sizes) == {}
+        assert absorb.absorb(late._cache.connection, sizes, late._ids) == {}
     assert late.counts(1000)[State.DONE] == 5 * _JOURNALS + 5
 
 
