@@ -719,7 +719,7 @@ def test_output_that_has_changed_is_left_out(project: Project) -> None:
 
 def test_a_number_that_is_cut_off_is_not_read(project: Project) -> None:
     """The end of a line is missing in what was kept: its beginning is no value of the metric."""
-    project.write("study.yaml", "name: s\ncommand: sh -c 'echo a=1234' {n}\nparameters: {n: [1]}\n")
+    project.write("study.yaml", "name: s\ncommand: sh -c 'echo a={n}'\nparameters: {n: [1234]}\n")
     project.run("run", "--on", "local", "--quiet")
     (log,) = (project.folder / ".windlass" / "s" / "output").glob("*.log")
     os.truncate(log, 4)

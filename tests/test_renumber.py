@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -181,9 +182,11 @@ def test_a_journal_that_is_gone_is_noticed_by_what_its_agent_has_left(ran: Proje
     before = ran.study_folder() / "journal"
     kept = ran.folder / "kept"
     shutil.copytree(before, kept)
-    ran.run("retry", "0", "--on", "local", "--quiet")
+    ran.run("retry", "0", "--on", "local", "--quiet", code=1)  # another trial has failed before
     shutil.rmtree(before)
     shutil.copytree(kept, before)
+    for path in [*(ran.study_folder() / "output").iterdir(), *(ran.study_folder() / "outputs").iterdir()]:
+        os.utime(path, (1e9, 1e9))  # what was made lately may be there before its journal is seen
     assert "1 agent has left output here and no journal" in ran.run("results").stderr
 
 
