@@ -15,11 +15,12 @@ import pytest
 from tests.conftest import Project
 from tests.test_index import _write_trials, finished, local_disk, look, on_disk, study, write
 from windlass.claims import coroner
-from windlass.collect import absorb, follow
+from windlass.collect import absorb, follow, trial_ids
 from windlass.collect.failures import read_failures
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import read_register
 from windlass.collect.results import result_rows
+from windlass.collect.trial_ids import TrialIds
 from windlass.damage import forget_reports
 from windlass.ids import trial_id
 from windlass.journal import read as journal_read
@@ -152,6 +153,27 @@ def test_settings_of_trials_that_failed_are_read_together_and_once(study: StudyP
     with counted_calls(study.trials) as again:
         assert read_failures(study, index, [(0, 1000)]) == (group,)
     assert not again
+
+
+def test_ids_of_scattered_trials_are_read_together(study: StudyPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each agent has trials from all over the study; to read each of their lines anew takes a call for each."""
+    ids = [trial_id({"lr": number}, "") for number in range(1000)]
+    _write_trials(study, ids)
+    pieces: list[int] = []
+
+    class Counting(TrialIds):
+        def _read_piece(self, offset: int, count: int) -> bytes:
+            pieces.append(offset)
+            return super()._read_piece(offset, count)
+
+    monkeypatch.setattr(trial_ids, "_GROUP", 300)
+    counting = Counting(study)
+    for number in [n for start in range(10) for n in range(start, 1000, 10)]:
+        assert counting.place(number, ids[number][:8]) == number
+    assert len(pieces) == 4
+    monkeypatch.setattr(trial_ids, "_MOST_BYTES", 10)  # of very long lines
+    assert [Counting(study).place(number, ids[number][:8]) for number in (5, 999)] == [5, 999]
+    assert counting.place(5, ids[7][:8]) == 7
 
 
 def test_a_journal_that_becomes_shorter_after_its_size_was_asked_for_is_noticed(study: StudyPaths) -> None:

@@ -34,7 +34,8 @@ from windlass.trialfile import (
 _SHIFT = 64 - 5 * (ID_LETTERS - 1)  # an id begins with a t, and each letter after it has five bits
 _LETTERS = ID_LETTERS - 1
 _HEAD_BYTES = 96  # a line's checksum, number and id
-_BLOCK_BYTES = 1 << 16
+_GROUP = 2000  # lines whose ids are read together
+_MOST_BYTES = 8 << 20  # of them
 _MOST_LISTED = 2000  # trials of one `cancel` or `retry` whose ids are listed; of more there is a digest
 
 Event = Mapping[str, Any]
@@ -54,7 +55,7 @@ class TrialIds:
         self._read: bytes | None = None
         self._status: list[int] | None = None  # of trials.idx and trials.jsonl when the ids were read
         self._numbers: dict[int, list[int]] | None = None  # the beginning of an id → numbers of trials, from the lines
-        self._block = (0, b"")  # the piece of trials.jsonl that was read last, and where it begins
+        self._heads: dict[int, bytes | None] = {}  # ids of lines, by groups of numbers; see `_read_heads`
 
     def have_changed(self, connection: sqlite3.Connection) -> bool:
         """Read the ids. Returns whether an index was made with others; trials that were added alone change nothing."""
@@ -142,7 +143,7 @@ class TrialIds:
         return self._read
 
     def _forget(self, status: list[int] | None) -> None:
-        self._read, self._status, self._numbers, self._block = None, status, None, (0, b"")
+        self._read, self._status, self._numbers, self._heads = None, status, None, {}
 
     def _fetch_status(self) -> list[int] | None:
         """What differs once trials.idx or trials.jsonl is another file or was written to; None where one is missing."""
@@ -161,18 +162,38 @@ class TrialIds:
 
     def _head(self, number: int) -> int:
         """The id of the line that the index has for a number; 0 where there is no line of this number."""
+        group, place = divmod(number, _GROUP)
+        if group not in self._heads:
+            self._heads[group] = self._read_heads(range(group * _GROUP, (group + 1) * _GROUP))
+        heads = self._heads[group]
+        if heads is not None:
+            return int.from_bytes(heads[8 * place : 8 * place + 8], "big")
         offset = entry_offset(self._entries, number)
-        if offset is None:
-            return 0
-        begin, block = self._block
-        if not begin <= offset <= begin + len(block) - _HEAD_BYTES:
-            self._block = begin, block = offset, self._read_block(offset)
-        return head_id(block[offset - begin : offset - begin + _HEAD_BYTES], number)
+        return 0 if offset is None else head_id(self._read_piece(offset, _HEAD_BYTES), number)
 
-    def _read_block(self, offset: int) -> bytes:
+    def _read_heads(self, numbers: range) -> bytes | None:
+        """The ids of lines that follow each other, eight bytes each; None where they do not, or are very long.
+
+        All of a group are kept: the trials of one agent are from all over the file, and so are those of the next.
+        """
+        offsets = [entry_offset(self._entries, number) for number in numbers]
+        known = [offset for offset in offsets if offset is not None]
+        if not known:
+            return bytes(8 * len(numbers))
+        if known != sorted(known) or known[-1] - known[0] > _MOST_BYTES:
+            return None
+        begin = known[0]
+        piece = self._read_piece(begin, known[-1] - begin + _HEAD_BYTES)
+        found = []
+        for number, offset in zip(numbers, offsets, strict=True):
+            head = b"" if offset is None else piece[offset - begin : offset - begin + _HEAD_BYTES]
+            found.append(head_id(head, number).to_bytes(8, "big"))
+        return b"".join(found)
+
+    def _read_piece(self, offset: int, count: int) -> bytes:
         try:
             with open(self._paths.trials, "rb", buffering=0) as file:
-                return os.pread(file.fileno(), _BLOCK_BYTES, offset)
+                return os.pread(file.fileno(), count, offset)
         except (OSError, OverflowError):
             return b""
 
