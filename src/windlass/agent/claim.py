@@ -188,4 +188,6 @@ class Claimer:
         finished = rs.subtract(self._known, rs.union(unfinished, kept))
         register = self._desk.settle(ask_to_give_back(self._agent, finished, kept))
         self._known = register.held.get(self._agent, [])
+        if not register.todo and not register.held:
+            self._register.states.tidy()  # the study is through: the number of its files is to stay small
         return rs.intersect(unfinished, register.cancelled)

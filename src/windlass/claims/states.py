@@ -165,6 +165,12 @@ class States:
                 break
             self.disk.remove(self.path(number))
 
+    def tidy(self) -> None:
+        """Remove all but the newest few, where no change is expected for a while. Others list the folder anew."""
+        numbers = sorted(int(name) for name in self.list_names() if name.isdigit())
+        for number in numbers[:-FEWEST]:
+            self.disk.remove(self.path(number))
+
 
 def highest(names: List[str]) -> int:
     """The highest number among the names in the folder; 0 when there is none."""
