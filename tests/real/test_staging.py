@@ -305,15 +305,30 @@ def local_stores(cluster: Cluster) -> list[Path]:
     return list((cluster.home / "local").glob("windlass-*"))
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(params=["2m"])  # room for the agent, which takes 1 MB, and none for 1.2 MB of data
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     if os.getuid() != 0:
         pytest.skip("only root may mount")
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={request.param}", "none", str(disk)], check=True)
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("small_disk", ["300k"], indirect=True)
+def test_a_local_disk_without_room_for_the_agent(
+    project: Project, make_cluster: Callable[..., Cluster], small_disk: Path
+) -> None:
+    cluster = make_cluster(database=False, settings={"TaskProlog": ""})
+    with on_cluster(project, cluster):
+        make_study(project)
+        project.write("config/windlass/sites/generic.toml", f'local_scratch = "{small_disk}"\n')
+        project.run("run")
+        wait_until_idle(cluster)
+        assert begun(project) == 0 and project.counts() == {"waiting": 2}
+        (reason,) = [event["reason"] for _, event in events(project) if event["e"] == "bye"]
+        assert "NODE_SCRATCH_FULL node" in reason and "the agent cannot be copied" in reason
 
 
 def test_a_local_disk_that_is_full(project: Project, make_cluster: Callable[..., Cluster], small_disk: Path) -> None:

@@ -37,7 +37,7 @@ from windlass.agent.ready import Ready, make_ready
 from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
 from windlass.agent.steps import share_job
-from windlass.agent.store import NotReady
+from windlass.agent.store import NotReady, mark_full
 from windlass.agent.streams import outlive_output
 from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
 from windlass.agent.sweep import sweep_dead, sweep_main
@@ -87,7 +87,12 @@ def main(words: Optional[List[str]] = None) -> int:
         return EXIT_REFUSED if passing_error(error) is None else EXIT_AWAY
     if arguments.companion:
         return companion_main(paths, config, arguments.job)
-    agent = Agent(arguments, paths, config)
+    try:
+        agent = Agent(arguments, paths, config)
+    except OSError as error:
+        # Without a folder on the node there is no journal: `windlass status` explains this by the job's own output.
+        print(f"windlass agent: {mark_full(error)}{error}", file=sys.stderr)
+        return EXIT_NOT_READY
     code: Optional[int] = None  # None: an error of our own, which Python reports
     try:
         code = agent.live()
@@ -128,7 +133,6 @@ class Agent:
         self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
         self._fifo_path = os.path.join(self._runtime_folder, METRICS)
         os.mkfifo(self._fifo_path, 0o600)
-        self._program = keep_own_program(self._runtime_folder, paths.agent)
 
     def clean_up(self, code: Optional[int]) -> None:
         """Remove what was made on the node, and record the exit code, which `sacct` shows less 128 from 128 on."""
@@ -192,7 +196,12 @@ class Agent:
         self._journal = patiently(make, self._config.lease_s)
 
     def _make_ready(self) -> Ready:
-        """This node, and the others of the job."""
+        """This node, and the others of the job. Raises NotReady."""
+        try:
+            self._program = keep_own_program(self._runtime_folder, self._paths.agent)
+        except OSError as error:
+            why = f"the agent cannot be copied to {self._runtime_folder}: {error.strerror}"
+            raise NotReady(f"{mark_full(error)}{why}") from error
         ready = make_ready(self._config, self._scratch, self._note, self._mention)
         if self._job is not None and count_nodes(os.environ) > 1:
             try:

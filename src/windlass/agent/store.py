@@ -110,7 +110,7 @@ class NodeStore:
             return self._provide(_Entry(key, make, need_bytes, need_files, what, sealed, f"{holds} " if holds else ""))
         except OSError as error:
             place = error.filename or self._root
-            raise NotReady(f"{_mark(error)}{what}: {error.strerror or error}: {place} on {_node()}") from error
+            raise NotReady(f"{mark_full(error)}{what}: {error.strerror or error}: {place} on {_node()}") from error
 
     def make_private(self, tree: str, name: str, near: str = "", stays: bool = False, at: str = "") -> str:
         """A copy of a tree or file, called `name`, that this agent may write to; gone after `close`, unless it `stays`.
@@ -127,7 +127,7 @@ class NodeStore:
         except OSError as error:
             place = near or self._root
             why = error.strerror or error
-            raise NotReady(f"{_mark(error)}{name} cannot be copied into {place} on {_node()}: {why}") from error
+            raise NotReady(f"{mark_full(error)}{name} cannot be copied into {place} on {_node()}: {why}") from error
         return copy
 
     def make_folder(self, near: str = "", stays: bool = False, at: str = "") -> str:
@@ -150,7 +150,7 @@ class NodeStore:
             os.makedirs(folder, mode=0o700, exist_ok=bool(at))
         except OSError as error:
             why = error.strerror or error
-            raise NotReady(f"{_mark(error)}{why}: {near or self._root} on {_node()}") from error
+            raise NotReady(f"{mark_full(error)}{why}: {near or self._root} on {_node()}") from error
         if not stays:
             self._own.append(folder)
         return folder
@@ -460,7 +460,7 @@ def _unlink(path: str) -> None:
         pass
 
 
-def _mark(error: OSError) -> str:
+def mark_full(error: OSError) -> str:
     """The mark of a full disk, if that is what the error is about."""
     return f"{FULL} {_node()}: " if is_full(error) else ""
 

@@ -73,7 +73,7 @@ def gather_ticket(paths: StudyPaths, version: str, *, number: int | None = None,
         job=found,
         log_file=log_file,
         log=_read_end(log_file),
-        script=_read_end(paths.job_script) if view.jobs is not None else "",
+        script=_read_beginning(paths.job_script) if view.jobs is not None else "",
         request=_request_of(view, found),
         versions=_versions(paths, version, trial, with_slurm=view.jobs is not None),
         site=str(plan.get("site_name") or plan.get("site") or ""),
@@ -143,6 +143,15 @@ def _log_of(paths: StudyPaths, job: JobView | None) -> str:
     if job is None or job.array is None:
         return ""
     return os.path.join(paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job.array}_{job.task}.out")
+
+
+def _read_beginning(path: str) -> str:
+    """The beginning of a text file, where a batch script has its request; "" where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return "\n".join(file.read(_LOG_BYTES).decode("utf-8", "replace").splitlines()[:_LINES])
+    except OSError:
+        return ""
 
 
 def _read_end(path: str) -> str:
