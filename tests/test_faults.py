@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project
-from tests.faulty import ERRORS, LOOKS, Fault, FaultyStudy, Looks, build_library, count_calls, try_fault
+from tests.faulty import (
+    ERRORS,
+    LOOKS,
+    Fault,
+    FaultyStudy,
+    Looks,
+    build_library,
+    count_calls,
+    heed_interrupts,
+    try_fault,
+)
 from tests.sshfs import bring_server_back, sshfs, take_server_away
 
 SEED = 13
@@ -118,6 +128,7 @@ def test_threads_that_wait_end_with_ctrl_c(tmp_path: Path, library: str) -> None
         },
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - no threads here
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("waiting for")

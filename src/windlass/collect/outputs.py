@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from windlass.collect.attempts import read_retries
 from windlass.collect.facts import read_facts
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import agents_alive, read_register
+from windlass.collect.missing import may_be_behind
 from windlass.collect.printed import add_printed
 from windlass.counted import counted
 from windlass.damage import report_damage
@@ -29,6 +31,7 @@ from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import TrialFile
 
+_PAUSES_S = (0.3, 0.7, 1.5)  # before another look at files that seem to be cut short
 KEPT = "kept"  # name of the archive that is left when the others are dropped
 
 
@@ -48,6 +51,7 @@ def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> tuple[list[Ke
     Those that were kept before the user's last `retry` of their trial come second: they are of another execution, and
     perhaps of other code. Those of earlier sessions of the same execution are among the first.
     """
+    _await_outputs(paths)
     files = read_kept(paths.outputs)
     chosen = [file for file in files if file.trial in trials] if trials else files
     retried = _retried(paths) if chosen else {}
@@ -58,6 +62,14 @@ def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> tuple[list[Ke
         owner = file.path.partition("/")[0] if file.trial == LEFT_BEHIND else file.trial
         (earlier if file.time < retried.get(owner, 0.0) else current).append(file)
     return current, earlier
+
+
+def _await_outputs(paths: StudyPaths) -> None:
+    """Look again where kept files seem to be cut short: a network file system may show what they were before."""
+    for pause_s in _PAUSES_S:
+        if not may_be_behind(paths.outputs) or not find_cut(paths.outputs):
+            return
+        time.sleep(pause_s)
 
 
 def report_cut(paths: StudyPaths, trials: Sequence[str] = ()) -> bool:

@@ -71,9 +71,12 @@ class KeptFile:
     def is_there(self) -> bool:
         """Whether its content is all there."""
         try:
-            size = os.stat(self.place).st_size
+            return self._has_room(os.stat(self.place).st_size) or self._has_room(_size_when_opened(self.place))
         except OSError:
             return False
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a file of this size, in the place that the output is kept in, can hold it."""
         return size == self.size if self.offset is None else size >= self.offset + self.size
 
     def extract(self, target: str) -> None:
@@ -315,6 +318,15 @@ def _append(descriptor: int, end: int, data: bytes) -> int:
             os.ftruncate(descriptor, end)
         raise
     return end + len(data)
+
+
+def _size_when_opened(path: str) -> int:
+    """The size of a file. A network file system may show an earlier one until the file is opened."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
 
 
 def read_kept(folder: str) -> List[KeptFile]:
