@@ -6,8 +6,10 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +20,10 @@ import pytest
 
 from tests.preloaded import get_server
 from windlass.ids import slug
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all commands that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def write_program(path: Path, main: str) -> str:

@@ -16,7 +16,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -84,11 +83,6 @@ def build_library(folder: Path) -> str:
     return str(target)
 
 
-def heed_interrupts() -> None:
-    """For a process that is to be interrupted: a shell has what it starts in the background ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class FaultyStudy:
     """A project and a folder for its study, both new; `problems` says what did not hold."""
 
@@ -151,7 +145,6 @@ class FaultyStudy:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=heed_interrupts,  # noqa: PLW1509 - no threads here
         )
 
     def run(self, fault: Fault | None = None) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,6 @@ from tests.faulty import (
     Looks,
     build_library,
     count_calls,
-    heed_interrupts,
     try_fault,
 )
 from tests.sshfs import bring_server_back, sshfs, take_server_away
@@ -128,7 +127,6 @@ def test_threads_that_wait_end_with_ctrl_c(tmp_path: Path, library: str) -> None
         },
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,  # noqa: PLW1509 - no threads here
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("waiting for")

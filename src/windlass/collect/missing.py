@@ -15,7 +15,6 @@ from windlass.claims.register import RegisterFile
 from windlass.counted import counted
 from windlass.damage import report_damage
 from windlass.errors import FolderError
-from windlass.journal.read import journal_files
 from windlass.paths import StudyPaths
 
 _OF_AGENT = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}\.")  # see `ids.agent_id`; one on another node has a longer name
@@ -55,23 +54,26 @@ def may_be_behind(folder: str) -> bool:
 
 
 def renew_listing(folder: str) -> bool:
-    """Have the next listing of a journals' folder, and the sizes of its files, come from the file system's server.
+    """Have the next listing of a folder, and the sizes of its files, come from the file system's server.
 
-    NFS and sshfs answer from a cache for up to a minute, so that the journal of an agent that has begun and ended
+    NFS and sshfs answer from a cache for up to a minute, so that a file of an agent that has begun and ended
     meanwhile is not there, or is shorter. A client drops what it has cached of a folder when it changes the folder
     itself, and of a file when it opens it. Where this user may not write there, the cache's own time has to pass.
 
-    Returns whether a journal was written to lately: then a client that keeps sizes for a second may still be behind.
+    Returns whether a file was written to lately: then a client that keeps sizes for a second may still be behind.
     """
     now = newest = 0.0
     with contextlib.suppress(OSError):
         path = os.path.join(folder, f".look-{os.uname().nodename}-{os.getpid()}")
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        now = os.stat(path).st_mtime  # by the clock of the file system, as the times of the journals
+        now = os.stat(path).st_mtime  # by the clock of the file system, as the times of the files
         os.unlink(path)
-    for path in journal_files(folder):
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(folder)
+    for name in names:
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
             newest = max(newest, os.fstat(descriptor).st_mtime)
             os.close(descriptor)
     return now > 0 and (newest == 0 or now - newest < _LATELY_S)

@@ -13,7 +13,7 @@ from windlass.collect.attempts import read_retries
 from windlass.collect.facts import read_facts
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import agents_alive, read_register
-from windlass.collect.missing import may_be_behind
+from windlass.collect.missing import may_be_behind, renew_listing
 from windlass.collect.printed import add_printed
 from windlass.counted import counted
 from windlass.damage import report_damage
@@ -31,7 +31,7 @@ from windlass.paths import StudyPaths
 from windlass.states import State
 from windlass.trialfile import TrialFile
 
-_PAUSES_S = (0.3, 0.7, 1.5)  # before another look at files that seem to be cut short
+_PAUSES_S = (0.0, 0.3, 1.2)  # before another look at files that were kept lately: clients keep sizes for a second
 KEPT = "kept"  # name of the archive that is left when the others are dropped
 
 
@@ -65,11 +65,14 @@ def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> tuple[list[Ke
 
 
 def _await_outputs(paths: StudyPaths) -> None:
-    """Look again where kept files seem to be cut short: a network file system may show what they were before."""
+    """Look again at what was kept lately: a network file system may not show an agent's archive yet, or its end."""
     for pause_s in _PAUSES_S:
-        if not may_be_behind(paths.outputs) or not find_cut(paths.outputs):
+        if not may_be_behind(paths.outputs):
             return
         time.sleep(pause_s)
+        is_recent = renew_listing(paths.outputs)
+        if not is_recent:
+            return
 
 
 def report_cut(paths: StudyPaths, trials: Sequence[str] = ()) -> bool:
