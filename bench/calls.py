@@ -32,15 +32,15 @@ _AGENT = 'hostname "$1" 2>/dev/null; shift; exec "$@"'
 def make_study(folder: Path, trials: int, trial_s: float) -> tuple[str, str]:
     """A prepared study of trials that sleep. Returns the agent's program and the study's folder."""
     from windlass.bundle.folder import prepare_folder
+    from windlass.places.local import LocalPlace
     from windlass.planning import make_plan
     from windlass.search import iterate_trials
-    from windlass.site.local import fetch_local_site
     from windlass.spec import Overrides, load_study
 
     tasks = folder / "calls.txt"
     tasks.write_text("".join(f"sleep {trial_s + number / 1000}\n" for number in range(trials)))
     study = load_study(str(tasks), Overrides())
-    plan = make_plan(study, {"slots": 1, "folder": str(folder / "shared")}, fetch_local_site())
+    plan = make_plan(LocalPlace(), study, {"slots": 1, "folder": str(folder / "shared")})
     paths = prepare_folder(plan, iterate_trials(study), list, "bench").paths
     return paths.agent, paths.folder
 
@@ -68,16 +68,40 @@ class Agents:
     def __init__(self, folder: Path, program: str, study: str) -> None:
         self._folder, self._program, self._study = folder, program, study
         self._processes: list[subprocess.Popen[bytes]] = []
-        allowed = shutil.which("unshare") and not subprocess.run([*_UNSHARE, "true"], check=False).returncode
+        allowed = (
+            shutil.which("unshare")
+            and not subprocess.run([*_UNSHARE, "true"], check=False).returncode
+        )
         self._apart = _UNSHARE if allowed else []
         if not self._apart:
             print("agents share one machine: namespaces are not allowed here", file=sys.stderr)
 
     def start(self, name: str) -> Path:
         log = self._folder / f"{name}.strace"
-        trace = ["strace", "-f", "-y", "-ttt", "-qq", "-s", "256", "-e", "trace=%file,%desc", "-o", str(log)]
+        trace = [
+            "strace",
+            "-f",
+            "-y",
+            "-ttt",
+            "-qq",
+            "-s",
+            "256",
+            "-e",
+            "trace=%file,%desc",
+            "-o",
+            str(log),
+        ]
         agent = [sys.executable, "-I", self._program, self._study, "--slots", "1", "--linger"]
-        words = [*self._apart, "sh", "-c", _AGENT, "agent", name if self._apart else "", *trace, *agent]
+        words = [
+            *self._apart,
+            "sh",
+            "-c",
+            _AGENT,
+            "agent",
+            name if self._apart else "",
+            *trace,
+            *agent,
+        ]
         self._processes.append(subprocess.Popen(words, cwd=self._folder, stdin=subprocess.DEVNULL))
         return log
 
@@ -91,17 +115,28 @@ class Agents:
 def report(name: str, calls: list[Counter[str]], seconds: float, as_json: bool) -> None:
     total: Counter[str] = sum(calls, Counter())
     if as_json:
-        print(json.dumps({"agents": name, "number": len(calls), "seconds": seconds, "calls": total.total()}))
+        print(
+            json.dumps(
+                {"agents": name, "number": len(calls), "seconds": seconds, "calls": total.total()}
+            )
+        )
         return
     rate = total.total() / seconds / max(len(calls), 1)
     parts = ", ".join(f"{call} {count}" for call, count in total.most_common(8))
-    print(f"{name}: {rate:.2f} calls a second each, over {seconds:.0f} s ({parts or 'none'})", flush=True)
+    print(
+        f"{name}: {rate:.2f} calls a second each, over {seconds:.0f} s ({parts or 'none'})",
+        flush=True,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=120.0, help="how long calls are counted")
-    parser.add_argument("--settle", type=float, default=60.0, help="how long before that agents have been there")
+    parser.add_argument(
+        "--settle", type=float, default=60.0, help="how long before that agents have been there"
+    )
     parser.add_argument("--idle", type=int, default=1)
     parser.add_argument("--busy", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="one object a line")
@@ -113,7 +148,10 @@ def main() -> None:
         agents = Agents(folder, program, study)
         try:
             busy = [agents.start(f"busy{number}") for number in range(options.busy)]
-            while sum(b'"e":"start"' in path.read_bytes() for path in Path(study).glob("journal/*")) < options.busy:
+            while (
+                sum(b'"e":"start"' in path.read_bytes() for path in Path(study).glob("journal/*"))
+                < options.busy
+            ):
                 time.sleep(0.2)
             idle = [agents.start(f"idle{number}") for number in range(options.idle)]
             began = time.time()
@@ -128,7 +166,12 @@ def main() -> None:
             if options.settle:
                 report(f"{kind}, from its start", at_first, settled - began, options.json)
             later = [count_calls(log, study, settled, ended) for log in logs]
-            report(f"{kind}, afterwards" if options.settle else kind, later, ended - settled, options.json)
+            report(
+                f"{kind}, afterwards" if options.settle else kind,
+                later,
+                ended - settled,
+                options.json,
+            )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from pathlib import Path
 def timed(words: Sequence[str], cwd: str | Path | None = None) -> float:
     """Wall time of a command that must succeed, in seconds."""
     began = time.perf_counter()
-    subprocess.run(list(words), cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        list(words), cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     return time.perf_counter() - began
 
 

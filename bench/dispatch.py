@@ -22,13 +22,13 @@ def make_study(folder: Path, name: str, trials: int) -> Path:
 def agent_only(folder: Path, trials: int) -> tuple[float, float]:
     """Time and memory of the agent alone, on a folder prepared beforehand."""
     from windlass.bundle.folder import prepare_folder
+    from windlass.places.local import LocalPlace
     from windlass.planning import make_plan
     from windlass.search import iterate_trials
-    from windlass.site.local import fetch_local_site
     from windlass.spec import Overrides, load_study
 
     study = load_study(str(make_study(folder, f"agent{trials}", trials)), Overrides())
-    plan = make_plan(study, {"slots": 2, "folder": str(folder / "agents")}, fetch_local_site())
+    plan = make_plan(LocalPlace(), study, {"slots": 2, "folder": str(folder / "agents")})
     prepared = prepare_folder(plan, iterate_trials(study), list, "bench")
     return timed_with_memory([sys.executable, "-I", prepared.paths.agent, prepared.paths.folder])
 
@@ -47,11 +47,15 @@ def main() -> None:
             floors.append(timed([floor, str(trials), "2", PROGRAM]))
             agent.append((floors[-2] + floors[-1]) / 2 / agent_s)
             tasks = make_study(place, "whole", trials)
-            whole_s = timed(windlass("run", str(tasks), "--slots", "2", "--quiet", "--folder", str(place / "w")))
+            whole_s = timed(
+                windlass("run", str(tasks), "--slots", "2", "--quiet", "--folder", str(place / "w"))
+            )
             floors.append(timed([floor, str(trials), "2", PROGRAM]))
             whole.append((floors[-2] + floors[-1]) / 2 / whole_s)
         base = statistics.median(floors)
-        print(f"floor: {trials / base:,.0f} tasks/s (from {trials / max(floors):,.0f} to {trials / min(floors):,.0f})")
+        print(
+            f"floor: {trials / base:,.0f} tasks/s (from {trials / max(floors):,.0f} to {trials / min(floors):,.0f})"
+        )
         median = f"{statistics.median(agent):.2f}"
         report("agent against the posix_spawn floor, median of 5", median, "0.60, aiming at 0.80")
         report("  least and best of the 5", f"{min(agent):.2f}, {max(agent):.2f}", "–")
@@ -59,7 +63,11 @@ def main() -> None:
         peers(folder, trials, base)
         _, small_mb = agent_only(folder, 1_000)
         _, large_mb = agent_only(folder, 100_000)
-        report("memory of the agent, 1,000 and 100,000 trials", f"{small_mb:.0f}, {large_mb:.0f} MB", "flat")
+        report(
+            "memory of the agent, 1,000 and 100,000 trials",
+            f"{small_mb:.0f}, {large_mb:.0f} MB",
+            "flat",
+        )
 
 
 def peers(folder: Path, trials: int, base: float) -> None:
@@ -70,7 +78,11 @@ def peers(folder: Path, trials: int, base: float) -> None:
     }
     for name, text in commands.items():
         if shutil.which(name):
-            report(f"{name}, two at a time, against the floor", f"{base / timed(['sh', '-c', text]):.2f}", "–")
+            report(
+                f"{name}, two at a time, against the floor",
+                f"{base / timed(['sh', '-c', text]):.2f}",
+                "–",
+            )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ from common import count_files, report, timed, windlass, workplace
 
 def modules(code: str) -> set[str]:
     text = f"import sys\n{code}\nprint(' '.join(sys.modules))"
-    return set(subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from common import report, workplace
-from windlass.agent.live_origin import LiveOrigin
-from windlass.agent.trial_folder import FrozenOrigin, Origin, TrialFolders
+from windlass.agent.keep.trial_folder import FrozenOrigin, Origin, TrialFolders
+from windlass.agent.node.live_origin import LiveOrigin
 
 _ROUNDS = 20
 
@@ -72,11 +72,23 @@ def main() -> None:
         print(f"{files} files; cp -a: {floor * 1e3:.1f} ms")
         for slots in (1, 16):
             for kind in ("frozen", "live"):
-                origin = FrozenOrigin(str(project)) if kind == "frozen" else LiveOrigin(str(project), names, [])
+                origin = (
+                    FrozenOrigin(str(project))
+                    if kind == "frozen"
+                    else LiveOrigin(str(project), names, [])
+                )
                 first, later = measure(origin, folder / f"{kind}{slots}", slots)
                 what = f"{kind}, {slots} slot{'s' if slots > 1 else ''}"
-                report(f"{what}: first trial, over cp -a", f"{first / floor:.2f}", f"1.5 ({first * 1e3:.1f} ms)")
-                report(f"{what}: later trials, ms", f"{later * 1e3:.1f}", f"5 ({later / floor:.2f} of cp -a)")
+                report(
+                    f"{what}: first trial, over cp -a",
+                    f"{first / floor:.2f}",
+                    f"1.5 ({first * 1e3:.1f} ms)",
+                )
+                report(
+                    f"{what}: later trials, ms",
+                    f"{later * 1e3:.1f}",
+                    f"5 ({later / floor:.2f} of cp -a)",
+                )
 
 
 if __name__ == "__main__":

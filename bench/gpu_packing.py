@@ -88,14 +88,18 @@ class Bench:
     def run_study(self, study: Path, place: str, *words: str) -> dict[str, Any]:
         """Seconds of the whole `windlass run`, and of its trials from the first start to the last end."""
         root = self.folder / place
-        command = windlass("run", str(study), "--folder", str(root), "--on", "local", "--quiet", *words)
+        command = windlass(
+            "run", str(study), "--folder", str(root), "--on", "local", "--quiet", *words
+        )
         began = time.perf_counter()
         self.call(command, (0, 1))  # 1: not all trials are done, which is counted below
         seconds = time.perf_counter() - began
         ends = read_ends(root / study.stem)
         done = [event for event in ends if event["cause"] == "done"]
         if not done:
-            raise SystemExit(f"no trial of {study.stem} was done: {ends[0]['cause'] if ends else 'none began'}")
+            raise SystemExit(
+                f"no trial of {study.stem} was done: {ends[0]['cause'] if ends else 'none began'}"
+            )
         first = min(event["start"] for event in ends)
         makespan_s = max(event["t"] for event in ends) - first
         return {
@@ -105,13 +109,18 @@ class Bench:
             "attempts": len(ends),
             "trials_per_h": len(done) / makespan_s * 3600,
             "trial_s": sorted(event["dur"] for event in done)[len(done) // 2],
-            "spans": [[round(event["start"] - first, 2), round(event["dur"], 2), event["cause"]] for event in ends],
+            "spans": [
+                [round(event["start"] - first, 2), round(event["dur"], 2), event["cause"]]
+                for event in ends
+            ],
         }
 
     def call(self, command: list[str], fine: tuple[int, ...] = (0,)) -> str:
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode not in fine:
-            raise SystemExit(f"{' '.join(command[2:5])} ended with {done.returncode}\n{done.stderr[-3000:]}")
+            raise SystemExit(
+                f"{' '.join(command[2:5])} ended with {done.returncode}\n{done.stderr[-3000:]}"
+            )
         return done.stdout
 
     # -- the parts
@@ -139,7 +148,10 @@ class Bench:
         """How trials ended and what they said last, in order."""
         ends = sorted(read_ends(self.folder / study / study), key=lambda event: float(event["t"]))
         logs = [self.ask("logs", str(event["i"]), "--study", study, root=study) for event in ends]
-        return [(event, json.loads(log.strip().splitlines()[-1])) for event, log in zip(ends, logs, strict=True)]
+        return [
+            (event, json.loads(log.strip().splitlines()[-1]))
+            for event, log in zip(ends, logs, strict=True)
+        ]
 
     def ask(self, *words: str, root: str) -> str:
         return self.call([*windlass(*words), "--folder", str(self.folder / root)])
@@ -164,7 +176,9 @@ class Bench:
         ks = sorted({*self.ks, choice["k"]})
         self.found["sweep"] = []
         for mode in ("plain", "mps") if have_mps() else ("plain",):
-            context: AbstractContextManager[dict[str, str]] = mps() if mode == "mps" else nullcontext({})
+            context: AbstractContextManager[dict[str, str]] = (
+                mps() if mode == "mps" else nullcontext({})
+            )
             with context as variables:
                 rows = sweep(self.workload, ks, self.window_s, variables)
             self.found["sweep"] += [{"mode": mode, **row} for row in rows]
@@ -191,7 +205,11 @@ class Bench:
             (place / "warm.json").write_text(json.dumps(self.found["learned"]))
         plan = json.loads(self.ask("plan", str(study), "--on", "local", "--json", root="choice"))
         took = self.run_study(study, "choice")
-        planned = {"slots": plan["slots"], "because": plan["slots_because"], "estimate_s": plan.get("estimate_s")}
+        planned = {
+            "slots": plan["slots"],
+            "because": plan["slots_because"],
+            "estimate_s": plan.get("estimate_s"),
+        }
         self.found["choice"] = {**took, **planned}
 
     def run(self, parts: list[str]) -> bool:
@@ -203,7 +221,9 @@ class Bench:
                 getattr(self, part)()
             except (SystemExit, KeyError, OSError, ValueError, subprocess.SubprocessError) as error:
                 failed.append(part)
-                print(f"{part} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                print(
+                    f"{part} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True
+                )
             self.found.setdefault("took_s", {})[part] = round(time.perf_counter() - began, 1)
             self.keep()
             print(f"{part:<10} {self.found['took_s'][part]:6.1f} s", flush=True)
@@ -211,7 +231,11 @@ class Bench:
 
 
 def read_ends(folder: Path) -> list[dict[str, Any]]:
-    lines = [line for path in (folder / "journal").glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        line
+        for path in (folder / "journal").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     return [event for event in map(json.loads, lines) if event["e"] == "end"]
 
 
@@ -226,18 +250,34 @@ def ask_torch() -> dict[str, Any]:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
+    parser = argparse.ArgumentParser(
+        formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__
+    )
     parser.add_argument("--workload", choices=sorted(COLD_STEPS))
     parser.add_argument("--out", type=Path, default=Path("build/gpu-packing"))
     parser.add_argument("--parts", default=",".join(PARTS), help="only these, with commas")
     parser.add_argument("--trials", type=int, default=64)
-    parser.add_argument("--alone-s", type=float, default=320.0, help="all trials one at a time take about so long")
+    parser.add_argument(
+        "--alone-s", type=float, default=320.0, help="all trials one at a time take about so long"
+    )
     parser.add_argument("--steps", type=int, help="of one trial; without calibration then")
-    parser.add_argument("--ks", type=lambda text: [int(k) for k in text.split(",")], default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument(
+        "--ks", type=lambda text: [int(k) for k in text.split(",")], default=[1, 2, 4, 8, 16, 32]
+    )
     parser.add_argument("--window-s", type=float, default=2.5)
-    parser.add_argument("--skip-measure", type=Path, metavar="FILE", help="a measured.json, to try the benchmark")
-    parser.add_argument("--dry", action="store_true", help="tiny numbers, no GPU: does the benchmark work?")
-    parser.add_argument("--report", type=Path, nargs="+", metavar="DIR", help="write the page from what was left there")
+    parser.add_argument(
+        "--skip-measure", type=Path, metavar="FILE", help="a measured.json, to try the benchmark"
+    )
+    parser.add_argument(
+        "--dry", action="store_true", help="tiny numbers, no GPU: does the benchmark work?"
+    )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="write the page from what was left there",
+    )
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where --report writes")
     options = parser.parse_args()
     if not options.report and not options.workload:
@@ -254,7 +294,9 @@ def main() -> None:
         return
     # Trials are executed elsewhere: what is relative here would be somewhere else there.
     if path := os.environ.get("PYTHONPATH"):
-        os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(one) for one in path.split(os.pathsep))
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            os.path.abspath(one) for one in path.split(os.pathsep)
+        )
     options.out = options.out.resolve()
     with workplace() as folder:
         bench = Bench(options, folder)

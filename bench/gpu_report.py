@@ -37,15 +37,34 @@ def find_checks(found: Found) -> list[Check]:
     if "choice" in found and "alone" in found:
         gain = found["alone"]["makespan_s"] / found["choice"]["makespan_s"]
         checks.append(
-            Check("Windlass's choice over one at a time", f"{gain:.1f} ×", f"{over_alone:g} ×", gain >= over_alone)
+            Check(
+                "Windlass's choice over one at a time",
+                f"{gain:.1f} ×",
+                f"{over_alone:g} ×",
+                gain >= over_alone,
+            )
         )
     if "choice" in found and "fit" in found:
         gain = found["fit"]["makespan_s"] / found["choice"]["makespan_s"]
         holds = gain >= over_fit if over_fit else None
-        checks.append(Check("over as many as fit", f"{gain:.1f} ×", f"{over_fit:g} ×" if over_fit else "–", holds))
+        checks.append(
+            Check(
+                "over as many as fit",
+                f"{gain:.1f} ×",
+                f"{over_fit:g} ×" if over_fit else "–",
+                holds,
+            )
+        )
     checks += _check_choice(found) + _check_memory(found) + _check_estimate(found)
     if "measure_s" in found:
-        checks.append(Check("`windlass measure`", f"{found['measure_s']:.0f} s", "100 s", found["measure_s"] <= 100))
+        checks.append(
+            Check(
+                "`windlass measure`",
+                f"{found['measure_s']:.0f} s",
+                "100 s",
+                found["measure_s"] <= 100,
+            )
+        )
     if "cold" in found:
         whole_s = found["cold"]["trial_s"] * found["trials"]
         few, steps = found["cold"]["done"], found["cold"]["steps"]
@@ -64,20 +83,43 @@ def best_of(rows: Sequence[Found]) -> Found:
 def _check_choice(found: Found) -> list[Check]:
     choice = (found.get("measured") or {}).get("choice")
     rows = found.get("sweep", ())
-    chosen = next((row for row in rows if choice and (row["mode"], row["k"]) == (choice["mode"], choice["k"])), None)
+    chosen = next(
+        (
+            row
+            for row in rows
+            if choice and (row["mode"], row["k"]) == (choice["mode"], choice["k"])
+        ),
+        None,
+    )
     if chosen is None:
         return []
     share = chosen["rate"] / best_of(rows)["rate"]
-    return [Check("steps a second at the choice, of the best k tried", f"{share:.0%}", "90 %", share >= 0.9)]
+    return [
+        Check(
+            "steps a second at the choice, of the best k tried",
+            f"{share:.0%}",
+            "90 %",
+            share >= 0.9,
+        )
+    ]
 
 
 def _check_memory(found: Found) -> list[Check]:
-    peaks = [probe["gpu_mb"] for probe in (found.get("measured") or {}).get("probes", ()) if probe.get("gpu_mb")]
+    peaks = [
+        probe["gpu_mb"]
+        for probe in (found.get("measured") or {}).get("probes", ())
+        if probe.get("gpu_mb")
+    ]
     if not peaks or not found.get("peak_mb"):
         return []
     off = max(peaks) / found["peak_mb"] - 1
     return [
-        Check("peak GPU memory as measured, against NVML polled every 20 ms", f"{off:+.1%}", "5 %", abs(off) <= 0.05)
+        Check(
+            "peak GPU memory as measured, against NVML polled every 20 ms",
+            f"{off:+.1%}",
+            "5 %",
+            abs(off) <= 0.05,
+        )
     ]
 
 
@@ -86,7 +128,14 @@ def _check_estimate(found: Found) -> list[Check]:
     if not estimate_s:
         return []
     off = estimate_s / found["choice"]["makespan_s"] - 1
-    return [Check("estimate before the start, against what it took", f"{off:+.0%}", "25 %", abs(off) <= 0.25)]
+    return [
+        Check(
+            "estimate before the start, against what it took",
+            f"{off:+.0%}",
+            "25 %",
+            abs(off) <= 0.25,
+        )
+    ]
 
 
 def render_result(found: Found) -> str:
@@ -94,10 +143,16 @@ def render_result(found: Found) -> str:
     about = f"{found['trials']} trials of {found.get('steps', 0):,} steps each."
     if found["is_trial"]:
         about = f"**The benchmark was only tried out: this is no result.** {about}"
-    parts = [f"## {NAMES[found['workload']]}\n\n{about}\n", _render_ways(found), _render_starts(found)]
+    parts = [
+        f"## {NAMES[found['workload']]}\n\n{about}\n",
+        _render_ways(found),
+        _render_starts(found),
+    ]
     parts.append(_render_checks(found))
     if found.get("sweep"):
-        parts.append("Steps a second of k processes, found without Windlass (times of one alone without MPS):\n")
+        parts.append(
+            "Steps a second of k processes, found without Windlass (times of one alone without MPS):\n"
+        )
         parts.append(_render_sweep(found["sweep"], (found.get("measured") or {}).get("choice")))
     return "\n".join(part for part in parts if part)
 
@@ -107,7 +162,11 @@ def _render_ways(found: Found) -> str:
         "| how | at a time | first start to last end | whole command | trials a GPU-hour |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    ways = {"alone": "one at a time", "fit": "as many as fit, without MPS", "choice": "as Windlass chooses"}
+    ways = {
+        "alone": "one at a time",
+        "fit": "as many as fit, without MPS",
+        "choice": "as Windlass chooses",
+    }
     for part, name in ways.items():
         took = found.get(part)
         if took is None:
@@ -127,7 +186,9 @@ def _render_starts(found: Found) -> str:
     measured = found.get("measured") or {}
     choice = measured.get("choice") or {}
     chosen = [
-        one for one in measured.get("rounds", ()) if (one["mode"], one["k"]) == (choice.get("mode"), choice.get("k"))
+        one
+        for one in measured.get("rounds", ())
+        if (one["mode"], one["k"]) == (choice.get("mode"), choice.get("k"))
     ]
     spans = (found.get("choice") or {}).get("spans")
     if not chosen or not spans or not chosen[0].get("startup_s"):
@@ -143,7 +204,10 @@ def _render_starts(found: Found) -> str:
 def _render_checks(found: Found) -> str:
     marks = {True: "yes", False: "**no**", None: ""}
     lines = ["| what | figure | wanted | holds |", "| --- | ---: | ---: | --- |"]
-    lines += [f"| {one.name} | {one.figure} | {one.wanted} | {marks[one.holds]} |" for one in find_checks(found)]
+    lines += [
+        f"| {one.name} | {one.figure} | {one.wanted} | {marks[one.holds]} |"
+        for one in find_checks(found)
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -151,12 +215,17 @@ def _render_sweep(rows: Sequence[Found], choice: Found | None) -> str:
     ks = sorted({row["k"] for row in rows})
     rates = {(row["mode"], row["k"]): row["rate"] for row in rows}
     base = rates.get(("plain", 1))
-    lines = ["| | " + " | ".join(f"k = {k}" for k in ks) + " |", "| --- | " + " | ".join("---:" for _ in ks) + " |"]
+    lines = [
+        "| | " + " | ".join(f"k = {k}" for k in ks) + " |",
+        "| --- | " + " | ".join("---:" for _ in ks) + " |",
+    ]
     for mode, name in (("plain", "without MPS"), ("mps", "with MPS")):
         cells = []
         for k in ks:
             rate = rates.get((mode, k))
-            text = "–" if rate is None else f"{rate:,.0f}" + (f" ({rate / base:.1f})" if base else "")
+            text = (
+                "–" if rate is None else f"{rate:,.0f}" + (f" ({rate / base:.1f})" if base else "")
+            )
             mine = choice is not None and (choice["mode"], choice["k"]) == (mode, k)
             cells.append(f"**{text}**" if mine else text)
         if any(cell != "–" for cell in cells):
@@ -182,7 +251,11 @@ def measurement_of(found: Found) -> Measurement:
         return measured
     rows = found["sweep"]
     base = next(row["rate"] for row in rows if row["k"] == 1)
-    device = MeasuredDevice(found["device"], found["gpu_memory_mb"] or 0) if found.get("device") else None
+    device = (
+        MeasuredDevice(found["device"], found["gpu_memory_mb"] or 0)
+        if found.get("device")
+        else None
+    )
     return Measurement(
         found["when"],
         "",
@@ -198,7 +271,11 @@ def measurement_of(found: Found) -> Measurement:
 
 def _choice_in(rows: Sequence[Found], choice: Choice | None, base: float) -> Choice | None:
     """Windlass's choice, with what it brings by the benchmark's own account."""
-    chosen = [row for row in rows if choice is not None and (row["mode"], row["k"]) == (choice.mode, choice.k)]
+    chosen = [
+        row
+        for row in rows
+        if choice is not None and (row["mode"], row["k"]) == (choice.mode, choice.k)
+    ]
     return replace(choice, gain=chosen[0]["rate"] / base) if choice is not None and chosen else None
 
 
@@ -223,7 +300,9 @@ def write_page(results: Sequence[Found], docs: Path) -> None:
     for found in results:
         picture = f"gpu-packing-{found['workload']}.svg"
         if found.get("measured") or found.get("sweep"):
-            (docs / picture).write_text(render_curve_svg(measurement_of(found), NAMES[found["workload"]]))
+            (docs / picture).write_text(
+                render_curve_svg(measurement_of(found), NAMES[found["workload"]])
+            )
             section = render_result(found).rstrip()
             parts.append(f"{section}\n\n![Steps a second of k trials side by side]({picture})\n")
         else:
@@ -246,7 +325,10 @@ def _render_summary(results: Sequence[Found]) -> str:
         fit, over_fit = "–", "–"
         if "fit" in found:
             fit_s = found["fit"]["makespan_s"]
-            fit, over_fit = f"{fit_s:.0f} s ({found['fit']['slots']} at a time)", f"{fit_s / choice_s:.1f} ×"
+            fit, over_fit = (
+                f"{fit_s:.0f} s ({found['fit']['slots']} at a time)",
+                f"{fit_s / choice_s:.1f} ×",
+            )
         lines.append(
             f"| {found['workload']} | {alone_s:.0f} s | {fit} | {choice_s:.0f} s ({found['choice']['slots']} at a time"
             f"{mps}) | {alone_s / choice_s:.1f} × | {over_fit} |"

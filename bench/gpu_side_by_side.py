@@ -38,7 +38,9 @@ def mps() -> Iterator[dict[str, str]]:
         yield said
     finally:
         with suppress(subprocess.TimeoutExpired):
-            subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", env=env, check=False, timeout=30)
+            subprocess.run(
+                ["nvidia-cuda-mps-control"], input=b"quit\n", env=env, check=False, timeout=30
+            )
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -46,11 +48,22 @@ def have_mps() -> bool:
     return shutil.which("nvidia-cuda-mps-control") is not None
 
 
-def sweep(workload: str, ks: Sequence[int], window_s: float, variables: dict[str, str]) -> list[dict[str, Any]]:
+def sweep(
+    workload: str, ks: Sequence[int], window_s: float, variables: dict[str, str]
+) -> list[dict[str, Any]]:
     """A row for every k: rate of all together, and of the slowest."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-sweep-"))
     env = {**os.environ, **dict.fromkeys(_THREADS, "1"), **variables}
-    words = [sys.executable, str(PROGRAM), "serve", "--workload", workload, "--folder", str(folder), "--number"]
+    words = [
+        sys.executable,
+        str(PROGRAM),
+        "serve",
+        "--workload",
+        workload,
+        "--folder",
+        str(folder),
+        "--number",
+    ]
     processes = [subprocess.Popen([*words, str(number)], env=env) for number in range(max(ks))]
     try:
         _wait(processes, [folder / f"ready-{number}" for number in range(max(ks))], _READY_S)
@@ -90,7 +103,11 @@ def _wait(processes: list[subprocess.Popen[bytes]], files: Sequence[Path], limit
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
 
 
 class MemoryPoll:

@@ -42,14 +42,22 @@ def make_torch(workload: str, seed: int) -> tuple[Step, Loss]:
     elif workload == "cnn":
         layers = []
         for before, after in ((3, 32), (32, 64), (64, 128)):
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
+            layers += [
+                nn.Conv2d(before, after, 3, padding=1),
+                nn.BatchNorm2d(after),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ]
         model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4 * 4, 10))
         into, out = (128, 3, 32, 32), (128, 10)
     else:
         model = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True), 6)
         into = out = (16, 256, 512)
     model = model.to(device, kind)
-    data, goal = torch.randn(into, device=device, dtype=kind), torch.randn(out, device=device, dtype=kind)
+    data, goal = (
+        torch.randn(into, device=device, dtype=kind),
+        torch.randn(out, device=device, dtype=kind),
+    )
     optimiser = torch.optim.Adam(model.parameters(), 1e-4)
     last = [torch.zeros(())]
 
@@ -103,7 +111,10 @@ def train(workload: str, steps: int, seed: int) -> None:
             else:
                 windlass.log(step=number, of=steps, loss=value)
     rate = (steps - LOG_EVERY) / (time.perf_counter() - steady) if steps > LOG_EVERY else None
-    print(json.dumps({"import_s": _IMPORT_S, "first_s": first_s, "rate": rate, "loss": value}), flush=True)
+    print(
+        json.dumps({"import_s": _IMPORT_S, "first_s": first_s, "rate": rate, "loss": value}),
+        flush=True,
+    )
 
 
 def serve(workload: str, folder: Path, number: int) -> None:
@@ -125,7 +136,10 @@ def serve(workload: str, folder: Path, number: int) -> None:
             time.sleep(0.02)
             continue
         if number < said["k"]:
-            write(folder / f"done-{window}-{number}", step_until(step, loss, said["begin"], said["end"]))
+            write(
+                folder / f"done-{window}-{number}",
+                step_until(step, loss, said["begin"], said["end"]),
+            )
         window += 1
 
 

@@ -21,10 +21,10 @@ from typing import TextIO
 
 from common import report as report_figure
 from common import timed_with_memory, windlass
-from windlass.claims.register import Register, RegisterFile
-from windlass.ids import trial_id
-from windlass.paths import StudyPaths
-from windlass.trialfile import append_trials
+from windlass.core.claims.register import Register, RegisterFile
+from windlass.core.ids import trial_id
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import append_trials
 
 _AGENTS = 4
 _BLOCK = 500  # trials that an agent claims at a time
@@ -58,7 +58,14 @@ def make_study(paths: StudyPaths, count: int, seeds: int) -> None:
             _write_journal(file, number, count)
     with open(paths.plan, "w", encoding="utf-8") as file:
         json.dump(
-            {"version": 1, "name": "bench", "metric": "loss", "goal": "minimize", "seed_name": "seed", "metrics": {}},
+            {
+                "version": 1,
+                "name": "bench",
+                "metric": "loss",
+                "goal": "minimize",
+                "seed_name": "seed",
+                "metrics": {},
+            },
             file,
         )
 
@@ -90,7 +97,9 @@ def _trial_lines(count: int, seeds: int) -> Iterator[tuple[str, bytes]]:
 def timed(code: str, *words: str) -> tuple[float, str]:
     """Seconds from the start of a Python process to its end, and what it printed."""
     begin = time.perf_counter()
-    ended = subprocess.run([sys.executable, "-c", code, *words], check=True, stdout=subprocess.PIPE, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words], check=True, stdout=subprocess.PIPE, text=True
+    )
     return time.perf_counter() - begin, ended.stdout.strip()
 
 
@@ -111,15 +120,23 @@ def report(paths: StudyPaths, count: int) -> None:
         look = windlass(words[0], paths.folder, *words[1:])
         first, memory_mb = timed_with_memory(look, cwd=paths.folder)
         again = min(timed_with_memory(look, cwd=paths.folder)[0] for _ in range(5))
-        report_figure(f"first {name}, against parsing the lines", f"{first / parsed:.2f} ×", "linear")
+        report_figure(
+            f"first {name}, against parsing the lines", f"{first / parsed:.2f} ×", "linear"
+        )
         report_figure(f"first {name}: memory", f"{memory_mb:.0f} MB", "–")
-        report_figure(f"{name} again", f"{again:.2f} s, {again / started:.0f} × sqlite3", "below 1 s")
+        report_figure(
+            f"{name} again", f"{again:.2f} s, {again / started:.0f} × sqlite3", "below 1 s"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("trials", nargs="?", type=int, default=1_000_000)
-    parser.add_argument("--seeds", type=int, default=0, help="repeat each setting so often; the best is by its mean")
+    parser.add_argument(
+        "--seeds", type=int, default=0, help="repeat each setting so often; the best is by its mean"
+    )
     parser.add_argument("--keep", help="make the study here and leave it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:

@@ -8,7 +8,7 @@ import sys
 import time
 
 from common import report
-from windlass.agent.meter import Meter
+from windlass.agent.gauge.meter import Meter
 
 TRIALS, PROCESSES, GAP_S, LOOKS = 8, 4, 2.0, 15
 
@@ -62,7 +62,9 @@ def main() -> None:
         print(
             f"{members} processes measured, {others} others; memory of one trial: {samples['bench0'].memory_mb:.0f} MB"
         )
-        print(f"memory as {first['bench0'].memory_source} at first, {samples['bench0'].memory_source} at last")
+        print(
+            f"memory as {first['bench0'].memory_source} at first, {samples['bench0'].memory_source} at last"
+        )
         report("the meter's share of one core", f"{100 * share:.2f} %", "under 1 %")
         report("  the first look, in milliseconds of CPU", f"{1000 * first_s:.1f}", "–")
     finally:

@@ -15,6 +15,7 @@ After each row it is checked that every trial was handed out exactly once and th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import itertools
 import json
@@ -29,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from windlass.agent.claim import Claimer
-from windlass.claims import combine
-from windlass.claims import ranges as rs
-from windlass.claims.register import Register, RegisterFile
-from windlass.paths import StudyPaths
+from windlass.core.claims import combine
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.register import Register, RegisterFile
+from windlass.core.paths import StudyPaths
 
 BLOCK = 10
 DELAYED = ("open", "read", "write", "fsync", "close", "link", "unlink", "listdir", "stat")
@@ -65,7 +66,9 @@ def _delayed(call: Any, delay_s: float) -> Any:
     return slow
 
 
-def claim_blocks(paths: StudyPaths, agent: str, row: tuple[int, float, float, bool], end: float) -> dict[str, Any]:
+def claim_blocks(
+    paths: StudyPaths, agent: str, row: tuple[int, float, float, bool], end: float
+) -> dict[str, Any]:
     """What one agent does until the end. Returns what it has seen."""
     _, every_s, delay_ms, _ = row
     claimer = Claimer(paths, agent)
@@ -83,19 +86,31 @@ def claim_blocks(paths: StudyPaths, agent: str, row: tuple[int, float, float, bo
             due = max(due + every_s, time.monotonic())
     except Exception as problem:  # whatever it is, this agent has given up, and the table says so
         error = f"{type(problem).__name__}: {problem}"
-    return {"agent": agent, "seconds": seconds, "taken": taken, "lost": claimer._desk.lost, "error": error}
+    return {
+        "agent": agent,
+        "seconds": seconds,
+        "taken": taken,
+        "lost": claimer._desk.lost,
+        "error": error,
+    }
 
 
-def start_agents(paths: StudyPaths, results: Path, row: tuple[int, float, float, bool], seconds: float) -> list[int]:
+def start_agents(
+    paths: StudyPaths,
+    results: Path,
+    row: tuple[int, float, float, bool],
+    seconds: float,
+    pids: set[int],
+) -> None:
+    """Fork the agents and add them to `pids` one by one, so that the caller can end those that are there."""
     agents, _, _, is_combined = row
     end = time.monotonic() + 2 + seconds
-    pids = []
     gc.collect()
     gc.freeze()
     for number in range(agents):
         pid = os.fork()
         if pid:
-            pids.append(pid)
+            pids.add(pid)
             continue
         code = 1
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -108,20 +123,32 @@ def start_agents(paths: StudyPaths, results: Path, row: tuple[int, float, float,
             code = 0
         finally:
             os._exit(code)
-    return pids
 
 
 def check(paths: StudyPaths, total: int, found: list[dict[str, Any]]) -> None:
     """Every trial is with exactly one agent, or still open."""
     register = RegisterFile(paths.claims, "check").read()
     given = sorted(tuple(pair) for one in found for pair in one["taken"])
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(given)), "a trial was handed out twice"
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(given)), (
+        "a trial was handed out twice"
+    )
     everything = rs.union(rs.normalise(given), register.todo)
     if not any(one["error"] for one in found):
-        assert everything == [(0, total)], f"trials are missing: {rs.subtract([(0, total)], everything)}"
-        assert rs.count(register.todo) + rs.count(given) == total, "a trial was handed out and is open"
+        assert everything == [(0, total)], (
+            f"trials are missing: {rs.subtract([(0, total)], everything)}"
+        )
+        assert rs.count(register.todo) + rs.count(given) == total, (
+            "a trial was handed out and is open"
+        )
     everything = rs.union(rs.union(register.held_ranges(), register.ended), register.todo)
     assert everything == [(0, total)], "the register has lost a trial"
+
+
+def end_agents(pids: set[int]) -> None:
+    """End the agents of a run that was interrupted: nobody else would. Some may have ended by themselves."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def measure(row: tuple[int, float, float, bool], seconds: float, folder: Path) -> dict[str, Any]:
@@ -132,16 +159,21 @@ def measure(row: tuple[int, float, float, bool], seconds: float, folder: Path) -
     for path in (*paths.folders(), str(results)):
         os.makedirs(path, exist_ok=True)
     total = int(2 * BLOCK * agents * (seconds / every_s + 2))
-    RegisterFile(paths.claims, "bench").update(lambda _: Register(total, [(0, total)], [(0, total)], {}, []))
+    RegisterFile(paths.claims, "bench").update(
+        lambda _: Register(total, [(0, total)], [(0, total)], {}, [])
+    )
     cpu_s = 0.0
-    pids = start_agents(paths, results, row, seconds)
+    pids: set[int] = set()
     try:
+        start_agents(paths, results, row, seconds, pids)
         while pids:
-            cpu_s += sum(os.wait4(pids[-1], 0)[2][:2])  # of user and system
-            pids.pop()
+            pid, _, used = os.wait3(
+                0
+            )  # whichever is next, so that `pids` has those that are still there
+            pids.discard(pid)
+            cpu_s += used.ru_utime + used.ru_stime
     finally:
-        for pid in pids:  # interrupted: nobody else would end them
-            os.kill(pid, signal.SIGKILL)
+        end_agents(pids)
     found = [json.loads(path.read_text()) for path in results.iterdir()]
     assert len(found) == agents, f"{agents - len(found)} agents left nothing"
     check(paths, total, found)
@@ -163,9 +195,13 @@ def measure(row: tuple[int, float, float, bool], seconds: float, folder: Path) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int)
-    parser.add_argument("--every", type=float, default=20.0, help="seconds between two claims of one agent")
+    parser.add_argument(
+        "--every", type=float, default=20.0, help="seconds between two claims of one agent"
+    )
     parser.add_argument("--delay-ms", type=float, default=3.0, help="of each file-system call")
     parser.add_argument("--alone", action="store_true", help="do not combine requests")
     parser.add_argument("--seconds", type=float, default=45.0, help="for each row")

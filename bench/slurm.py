@@ -29,7 +29,17 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 from scripts.slurm import Cluster, find_missing_programs  # noqa: E402
 
-PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun", "sinfo", "sacctmgr", "salloc")
+PROGRAMS = (
+    "sbatch",
+    "squeue",
+    "sacct",
+    "scontrol",
+    "scancel",
+    "srun",
+    "sinfo",
+    "sacctmgr",
+    "salloc",
+)
 TRIALS, SLOTS, TRIAL = 200, 8, "sh -c 'sleep 0.1'"
 TURNS = 3
 # Long enough in all for several looks at the queue; they print, so that every kind of file is made.
@@ -60,7 +70,9 @@ class Place:
     def run(self, *words: str) -> float:
         """Wall time of a command that must succeed, in seconds."""
         began = time.perf_counter()
-        done = subprocess.run(words, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise SystemExit(f"{words} ended with {done.returncode}\n{done.stdout}{done.stderr}")
         return time.perf_counter() - began
@@ -90,7 +102,15 @@ def place() -> Iterator[Place]:
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
     cluster = Cluster(folder / "slurm")
     # Ends the cluster, should this process be killed.
-    words = [sys.executable, "-m", "scripts.slurm", "stop", "--when-stdin-ends", "--folder", str(cluster.folder)]
+    words = [
+        sys.executable,
+        "-m",
+        "scripts.slurm",
+        "stop",
+        "--when-stdin-ends",
+        "--folder",
+        str(cluster.folder),
+    ]
     guard = None
     try:
         cluster.start()
@@ -107,17 +127,27 @@ def place() -> Iterator[Place]:
 
 def make_environment(folder: Path, cluster: Cluster) -> dict[str, str]:
     """The user's, with nothing of ours in it, counting wrappers first on PATH, and this cluster."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))}
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))
+    }
     for name in ("wrappers", "calls", "config", "cache"):
         (folder / name).mkdir()
     for name in PROGRAMS:
         real = shutil.which(name)
         if real:
             wrapper = folder / "wrappers" / name
-            wrapper.write_text(f'#!/bin/sh\ndate +%s.%N >> {folder}/calls/{name}\nexec {real} "$@"\n')
+            wrapper.write_text(
+                f'#!/bin/sh\ndate +%s.%N >> {folder}/calls/{name}\nexec {real} "$@"\n'
+            )
             wrapper.chmod(0o755)
     env["PATH"] = f"{folder}/wrappers:{Path(sys.executable).parent}:{env['PATH']}"
-    return env | {"XDG_CONFIG_HOME": f"{folder}/config", "XDG_CACHE_HOME": f"{folder}/cache"} | cluster.env
+    return (
+        env
+        | {"XDG_CONFIG_HOME": f"{folder}/config", "XDG_CACHE_HOME": f"{folder}/cache"}
+        | cluster.env
+    )
 
 
 def make_tasks(at: Place, name: str, trials: int, command: str) -> str:
@@ -127,7 +157,9 @@ def make_tasks(at: Place, name: str, trials: int, command: str) -> str:
 
 def last_end(studies: Path) -> float:
     """When the last trial ended, by the journals."""
-    lines = (line for path in studies.glob("*/journal/*.jsonl") for line in path.read_text().splitlines())
+    lines = (
+        line for path in studies.glob("*/journal/*.jsonl") for line in path.read_text().splitlines()
+    )
     return max(event["t"] for event in map(json.loads, lines) if event["e"] == "end")
 
 
@@ -157,7 +189,9 @@ def bench_start(at: Place) -> None:
     ratios, whole_ratios, told = [], [], []
     for turn in range(TURNS):
         latency_s = start_latency(at)
-        local_s, local_whole_s, _ = run_study(at, f"local{turn}", "--on", "local", "--slots", str(SLOTS))
+        local_s, local_whole_s, _ = run_study(
+            at, f"local{turn}", "--on", "local", "--slots", str(SLOTS)
+        )
         words = ("--on", "slurm", "--slots", str(SLOTS), "--agents", "1", "--wait")
         slurm_s, slurm_whole_s, _ = run_study(at, f"slurm{turn}", *words)
         at.wait_until_idle()
@@ -189,7 +223,9 @@ def bench_submitit(at: Place) -> None:
     compare("wall time until all results are in hand, s", peer_s, ours_s, "{:.1f}")
     compare("files and folders", count_entries(peer_folder), count_entries(studies))
     compare("calls of Slurm's programs", count_calls(peer), count_calls(ours))
-    print(f"files alone: submitit {count_files(peer_folder)}, all in one folder; windlass {count_files(studies)}")
+    print(
+        f"files alone: submitit {count_files(peer_folder)}, all in one folder; windlass {count_files(studies)}"
+    )
     print(f"calls: submitit {render_calls(peer)}; windlass {render_calls(ours)}")
 
 
@@ -219,7 +255,18 @@ def bench_scale(at: Place) -> None:
     looks: list[int] = []
     watcher = threading.Thread(target=watch, args=(at, str(studies), over, looks))
     watcher.start()
-    words = ("--on", "slurm", "--slots", "1", "--agents", str(AGENTS), "--throttle", str(AGENTS), "--wait", "--quiet")
+    words = (
+        "--on",
+        "slurm",
+        "--slots",
+        "1",
+        "--agents",
+        str(AGENTS),
+        "--throttle",
+        str(AGENTS),
+        "--wait",
+        "--quiet",
+    )
     try:
         seconds = at.run(*windlass("run", tasks, *words, "--folder", str(studies)))
         at.wait_until_idle()
@@ -227,13 +274,24 @@ def bench_scale(at: Place) -> None:
         over.set()
         watcher.join()
     calls = at.take_calls()
-    gaps = [later - sooner for sooner, later in zip(calls.get("squeue", []), calls.get("squeue", [])[1:], strict=False)]
+    gaps = [
+        later - sooner
+        for sooner, later in zip(calls.get("squeue", []), calls.get("squeue", [])[1:], strict=False)
+    ]
     per_agent = (count_files(studies) - 20) / AGENTS
     print(f"{MANY:,} trials in {seconds:.1f} s, {sum(looks)} looks; calls: {render_calls(calls)}")
     report("sbatch, one with --test-only", str(len(calls.get("sbatch", []))), "2")
-    report("files, and those an agent beyond 20", f"{count_files(studies)}, {per_agent:.1f}", "at most 10 an agent")
+    report(
+        "files, and those an agent beyond 20",
+        f"{count_files(studies)}, {per_agent:.1f}",
+        "at most 10 an agent",
+    )
     smallest = f"{min(gaps):.1f} s" if gaps else "one call"
-    report("squeue, smallest time between two", f"{len(calls.get('squeue', []))}, {smallest}", "at least 10 s")
+    report(
+        "squeue, smallest time between two",
+        f"{len(calls.get('squeue', []))}, {smallest}",
+        "at least 10 s",
+    )
 
 
 def watch(at: Place, studies: str, over: threading.Event, looks: list[int]) -> None:

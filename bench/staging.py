@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from common import report
-from windlass.agent.store import NodeStore
+from windlass.agent.node.store import NodeStore
 from windlass.bundle.data import pack_items
 from windlass.model import Data
 
@@ -31,7 +31,7 @@ _CALL_S = 0.0005
 _AGENTS = 8
 _UNPACK = """
 import json, sys
-from windlass.agent.store import NodeStore
+from windlass.agent.node.store import NodeStore
 store = NodeStore(sys.argv[1], print)
 store.unpack(json.loads(sys.argv[2]), "data")
 store.close()
@@ -51,7 +51,9 @@ class Bench:
         self.folder = folder
         self.source = folder / "shared/set"
         make_files(self.source, count)
-        (self.entry,) = pack_items([Data("set")], str(folder / "shared"), str(folder / "shared"), "", print)
+        (self.entry,) = pack_items(
+            [Data("set")], str(folder / "shared"), str(folder / "shared"), "", print
+        )
         self.archive = self.entry["archive"]
 
     def timed(self, action: Callable[[str], object]) -> float:
@@ -100,7 +102,11 @@ class Bench:
         shared = re.compile(rf"""["<]{re.escape(str(self.folder / "shared"))}""")
         ours = [line for line in log.open(errors="replace") if shared.search(line)]
         # An empty path means an open file: fstat, by another name. A call that was interrupted has a second line.
-        count = sum(1 for line in ours if not any(mark in line for mark in ("execve(", ', "", ', " resumed>")))
+        count = sum(
+            1
+            for line in ours
+            if not any(mark in line for mark in ("execve(", ', "", ', " resumed>"))
+        )
         log.unlink()
         return count
 
@@ -108,12 +114,16 @@ class Bench:
         """How often the archive is unpacked when several agents start at once."""
         root = str(self.folder / "root")
         words = [sys.executable, "-c", _UNPACK, root, json.dumps(self.entry)]
-        agents = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(_AGENTS)]
+        agents = [
+            subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(_AGENTS)
+        ]
         return sum("unpacked in" in agent.communicate()[0] for agent in agents)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="?", type=int, default=20_000)
     options = parser.parse_args()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -131,7 +141,9 @@ def main() -> None:
             shared = {name: best[name] + calls[name] * _CALL_S for name in calls}
             for name in ("cp -r", "rsync -a"):
                 figure = f"{shared[name] / shared['ours']:.1f}"
-                text = f"{name} / stage-in, 0.5 ms a call ({calls[name]:,} / {calls['ours']:,} calls)"
+                text = (
+                    f"{name} / stage-in, 0.5 ms a call ({calls[name]:,} / {calls['ours']:,} calls)"
+                )
                 report(text, figure, "above 3")
         else:
             print("strace is missing: what a shared file system costs cannot be counted")

@@ -40,13 +40,20 @@ def run_study(folder: Path, warm: str, trials: int) -> tuple[float, float, str]:
         "env": {"OMP_NUM_THREADS": "1"},
     }
     study.write_text(json.dumps(keys))
-    words = windlass("run", str(study), "--slots", "2", "--quiet", "--folder", str(folder / "studies"))
+    words = windlass(
+        "run", str(study), "--slots", "2", "--quiet", "--folder", str(folder / "studies")
+    )
     seconds = timed(words, cwd=folder)
-    logs = [windlass("logs", str(n), "--study", warm, "--folder", str(folder / "studies")) for n in range(0, trials, 7)]
+    logs = [
+        windlass("logs", str(n), "--study", warm, "--folder", str(folder / "studies"))
+        for n in range(0, trials, 7)
+    ]
     journal = next((folder / "studies" / warm / "journal").glob("*.jsonl")).read_text().splitlines()
     ends = [event for event in map(json.loads, journal) if event["e"] == "end"]
     trials_s = max(event["t"] for event in ends) - min(event["start"] for event in ends)
-    printed = [subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in logs]
+    printed = [
+        subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in logs
+    ]
     return seconds, trials_s, "".join(printed)
 
 
@@ -56,7 +63,9 @@ def main() -> None:
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     with workplace() as folder:
         (folder / "train.py").write_text(SCRIPT)
-        timed([sys.executable, "train.py", "0"], cwd=folder)  # so that neither side reads torch from the disk
+        timed(
+            [sys.executable, "train.py", "0"], cwd=folder
+        )  # so that neither side reads torch from the disk
         warm_s, warm_trials_s, warm_output = run_study(folder, "auto", trials)
         cold_s, cold_trials_s, cold_output = run_study(folder, "off", trials)
     if warm_output != cold_output:

@@ -21,10 +21,8 @@ _BY_NAME = {
 _BY_PLACEHOLDER = {
     "STUDY|JOB": "study",
     "STUDY": "study",
+    "STUDY] [TRIAL": "study-or-trial",
     "TRIAL": "trial",
-    "TRIALS": "trial",
-    "TRIAL|JOB": "trial",
-    "STUDY|TRIALS": "study-or-trial",
     "STUDY.yaml | PATHS": "files",
     "SCRIPT": "files",
     "NAME=VALUES": "parameter",
@@ -36,9 +34,6 @@ _BY_PLACEHOLDER = {
 }
 _SITES = ("--site",)
 _CHOICES = {
-    "--method": ["grid", "random", "list"],
-    "--prefer": ["throughput", "latency"],
-    "--mps": ["auto", "on", "off"],
     "--example": ["list", *sorted(read_examples())],
 }
 
@@ -55,7 +50,9 @@ def render_table() -> str:
 
 
 def _describe(verb: click.Command, verb_name: str, root: click.Context) -> dict[str, Any]:
-    context = click.Context(verb, info_name=verb.name, parent=root, help_option_names=["-h", "--help"])
+    context = click.Context(
+        verb, info_name=verb.name, parent=root, help_option_names=["-h", "--help"]
+    )
     described: dict[str, Any] = {"options": _options(verb, context)}
     if isinstance(verb, click.Group):
         inner = {}
@@ -66,7 +63,10 @@ def _describe(verb: click.Command, verb_name: str, root: click.Context) -> dict[
         return {**described, "verbs": inner}
     of_file = any("--param" in option.opts for option in verb.params)
     arguments = [one for one in verb.params if isinstance(one, click.Argument)]
-    return {**described, "arguments": [_argument(one, verb_name, context, of_file) for one in arguments]}
+    return {
+        **described,
+        "arguments": [_argument(one, verb_name, context, of_file) for one in arguments],
+    }
 
 
 def _options(verb: click.Command, context: click.Context) -> list[dict[str, Any]]:
@@ -84,7 +84,9 @@ def _options(verb: click.Command, context: click.Context) -> list[dict[str, Any]
     return found
 
 
-def _argument(one: click.Argument, verb: str, context: click.Context, of_file: bool) -> dict[str, Any]:
+def _argument(
+    one: click.Argument, verb: str, context: click.Context, of_file: bool
+) -> dict[str, Any]:
     described = _values(one, context)
     if one.name == "study" and (of_file or verb == "doctor"):
         described["kind"] = "study-file"

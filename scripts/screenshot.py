@@ -12,7 +12,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COLUMNS = 92
-COLORS = {"31": "#e06c75", "32": "#98c379", "2": "#7f848e", "1": "#ffffff", "33": "#e5c07b", "36": "#56b6c2"}
+COLORS = {
+    "31": "#e06c75",
+    "32": "#98c379",
+    "2": "#7f848e",
+    "1": "#ffffff",
+    "33": "#e5c07b",
+    "36": "#56b6c2",
+}
 COMMANDS = (
     "windlass run study.yaml",
     "windlass results --by lr,trace | head -n 8",

@@ -75,6 +75,8 @@ test)
         (command -v zsh >/dev/null || debian_install zsh) || echo "zsh cannot be installed" >&2
         (command -v sshfs >/dev/null && [ -e /usr/lib/openssh/sftp-server ] || debian_install sshfs openssh-sftp-server) ||
             echo "sshfs cannot be installed" >&2
+        command -v apptainer >/dev/null || sh scripts/apptainer.sh /opt/windlass-apptainer >/dev/null ||
+            echo "Apptainer cannot be installed" >&2
         (command -v cc >/dev/null || debian_install gcc libc6-dev) || echo "a C compiler cannot be installed" >&2
     fi
     exit 0

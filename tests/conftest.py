@@ -18,11 +18,15 @@ from typing import Any
 
 import pytest
 
+from tests.images import find_apptainer, require_image
 from tests.preloaded import get_server
-from windlass.ids import slug
+from windlass.core.ids import slug
 
 # A shell has what it starts in the background ignore Ctrl-C, and so would all commands that tests start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -35,7 +39,9 @@ def write_program(path: Path, main: str) -> str:
     }
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in files.items():
-            archive.writestr(zipfile.ZipInfo(name), text)  # without the time: the same program has the same checksum
+            archive.writestr(
+                zipfile.ZipInfo(name), text
+            )  # without the time: the same program has the same checksum
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -45,7 +51,9 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env = {
-            key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))
         }
         self.env["XDG_CONFIG_HOME"] = str(folder / "config")
         self.env["XDG_CACHE_HOME"] = str(folder / "cache")
@@ -68,7 +76,10 @@ class Project:
             done = self._run_fresh(words, timeout)
         else:
             returned, output, errors = server.run(words, self.folder, self.env, timeout)
-            texts = [io.TextIOWrapper(io.BytesIO(text), errors="replace").read() for text in (output, errors)]
+            texts = [
+                io.TextIOWrapper(io.BytesIO(text), errors="replace").read()
+                for text in (output, errors)
+            ]
             done = subprocess.CompletedProcess(self.words(*words), returned, *texts)
         if code is not None:
             assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -153,3 +164,19 @@ def processes_with(text: str) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image of a container that holds a Python other than the one that runs the tests."""
+    return require_image(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture
+def container_project(project: Project, image: Path) -> Project:
+    """A project beside an image, with Apptainer on its PATH."""
+    apptainer = find_apptainer()
+    assert apptainer is not None
+    project.env["PATH"] = f"{project.env['PATH']}{os.pathsep}{os.path.dirname(apptainer)}"
+    os.link(image, project.folder / "image.sif")
+    return project

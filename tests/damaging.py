@@ -87,7 +87,7 @@ VERBS = [
     "efficiency",
     "outputs",
     "outputs --to taken",
-    "ticket 2",
+    "explain 2 --ticket",
     "watch",
     "plan study.yaml",
     "clean",
@@ -127,7 +127,9 @@ def inside(folder: Path, oracle: Path) -> Iterator[None]:
 
 def call(words: str) -> tuple[int, str, str]:
     """A command in this process: its exit code and what it printed."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace") for _ in range(2))
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace") for _ in range(2)
+    )
     code = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -141,29 +143,39 @@ def call(words: str) -> tuple[int, str, str]:
     return code, texts[0], texts[1]
 
 
+@dataclass
+class Shown:
+    """What `results` and `status` show."""
+
+    rows: dict[str, dict[str, Any]]  # by id
+    counts: dict[str, int]
+
+
 class Base:
     """A study that was executed, its folder after each step, and another study of the same name."""
 
     def __init__(self, place: Path) -> None:
-        self.root = place / "project"  # where the study is executed, and damaged: a copy elsewhere would be another one
+        self.root = (
+            place / "project"
+        )  # where the study is executed, and damaged: a copy elsewhere would be another one
         self.kept = place / "kept"
         self.oracle = place / "oracle"
         self.steps: list[Path] = []
+        self.shown: dict[str, Shown] = {}  # what was so after each step
         self.root.mkdir(parents=True)
         self.oracle.touch()
         self._execute("0.5, 0.6, 0.7, 0.8", [RUN, "cancel 1 --yes"])
         self.other = self.steps.pop()
         self.ids = self._read_ids()
         shutil.rmtree(self.root / ".windlass")
+        self.shown.clear()
         self._execute("0.1, 0.2, 0.4", [RUN])
         self._execute("0.1, 0.2, 0.4", ["retry --failed --no-run", "cancel 4 --yes"])
         self._execute("0.1, 0.2, 0.3, 0.4", [RUN])
         self._execute("0.1, 0.2, 0.3, 0.4", ["retry 0 --on local --quiet"])
         self.ids.update(self._read_ids())
-        with inside(self.root, self.oracle):
-            self.rows = {row["id"]: row for row in json.loads(call("results --format json")[1])}
-            self.counts = json.loads(call("status --json")[1])["counts"]
-        states = Counter(row["state"] for row in self.rows.values())
+        self.now = self.shown[self.steps[-1].name]
+        states = Counter(row["state"] for row in self.now.rows.values())
         assert states == {"done": 6, "failed": 1, "cancelled": 1}, states
         os.rename(self.root, self.kept)
         self.executed = read_oracle(self.oracle)
@@ -175,9 +187,12 @@ class Base:
             for words in commands:
                 code, out, err = call(words)
                 assert code in (0, 1), f"{words}: {out} {err}"
+            rows = {row["id"]: row for row in json.loads(call("results --format json")[1])}
+            shown = Shown(rows, json.loads(call("status --json")[1])["counts"])
         step = self.root.parent / f"step-{len(self.steps)}-{values[:3]}"
         shutil.copytree(self.root / ".windlass" / "demo", step, symlinks=True)
         self.steps.append(step)
+        self.shown[step.name] = shown
 
     def _read_ids(self) -> dict[str, tuple[float, int]]:
         with inside(self.root, self.oracle):
@@ -223,7 +238,18 @@ def make_folder(_: random.Random, path: Path) -> None:
 
 
 def replace(chance: random.Random, path: Path) -> None:
-    texts = ("[]", "null", "3", '"text"', "{}", '{"v": "x"}', '{"version": []}', "[[[[", '{"e": 1, "t": "now"}\n', "\0")
+    texts = (
+        "[]",
+        "null",
+        "3",
+        '"text"',
+        "{}",
+        '{"v": "x"}',
+        '{"version": []}',
+        "[[[[",
+        '{"e": 1, "t": "now"}\n',
+        "\0",
+    )
     path.write_text(chance.choice(texts) + chance.choice(("", "\n")))
 
 
@@ -244,7 +270,11 @@ def swap_lines(chance: random.Random, path: Path) -> None:
     data = path.read_bytes()[: 1 << 16]
     size = 16 if path.name == "trials.idx" else 32
     is_text = b"\n" in data and path.suffix != ".idx"
-    lines = data.splitlines(keepends=True) if is_text else [data[at : at + size] for at in range(0, len(data), size)]
+    lines = (
+        data.splitlines(keepends=True)
+        if is_text
+        else [data[at : at + size] for at in range(0, len(data), size)]
+    )
     if len(lines) > 1:
         one, two = chance.sample(range(len(lines)), 2)
         lines[one], lines[two] = lines[two], lines[chance.choice((one, two))]
@@ -280,7 +310,9 @@ WAYS: list[Callable[[random.Random, Path], None]] = [
 
 
 def _list_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("agent"))
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("agent")
+    )
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -298,9 +330,17 @@ def _copy(source: Path, target: Path) -> None:
 def put_back(chance: random.Random, folder: Path, base: Base) -> str:
     """A file, a folder, or all but one as they were after an earlier step; what was not there then is gone."""
     step = chance.choice(base.steps)
-    names = sorted({path.name for path in [*folder.iterdir(), *step.iterdir()] if not path.name.startswith("agent")})
+    names = sorted(
+        {
+            path.name
+            for path in [*folder.iterdir(), *step.iterdir()]
+            if not path.name.startswith("agent")
+        }
+    )
     files = [str(path.relative_to(folder)) for path in _list_files(folder)]
-    chosen = chance.choice([[chance.choice(names)], [chance.choice(files)] if files else [], chance.sample(names, 3)])
+    chosen = chance.choice(
+        [[chance.choice(names)], [chance.choice(files)] if files else [], chance.sample(names, 3)]
+    )
     for name in chosen:
         _copy(step / name, folder / name)
     return f"put_back {step.name} {chosen}"
@@ -314,7 +354,11 @@ def take_other(chance: random.Random, folder: Path, base: Base) -> str:
         return f"take_other {name}"
     source = chance.choice(_list_files(base.other))
     name = source.relative_to(base.other)
-    alike = [path for path in _list_files(folder) if path.parent.name == source.parent.name or path.name == source.name]
+    alike = [
+        path
+        for path in _list_files(folder)
+        if path.parent.name == source.parent.name or path.name == source.name
+    ]
     alike = [path for path in alike if path.suffix == source.suffix]
     target = chance.choice(alike) if alike and chance.random() < 0.7 else folder / name
     _copy(source, target)
@@ -324,7 +368,9 @@ def take_other(chance: random.Random, folder: Path, base: Base) -> str:
 def swap(chance: random.Random, folder: Path, _: Base) -> str:
     """Two files of one kind in each other's place."""
     files = _list_files(folder)
-    pairs = [(one, two) for one, two in itertools.combinations(files, 2) if one.suffix == two.suffix]
+    pairs = [
+        (one, two) for one, two in itertools.combinations(files, 2) if one.suffix == two.suffix
+    ]
     if not pairs:
         return "swap nothing"
     one, two = chance.choice(pairs)
@@ -338,7 +384,11 @@ def damage_file(chance: random.Random, folder: Path, _: Base) -> str:
     files = _list_files(folder)
     # The newest state of the register is hit as often as a file that there is only one of.
     newest = max((path for path in files if path.parent.name == "claims"), default=None)
-    files = [path for path in files if path.parent.name != "claims" or path == newest or chance.random() < 0.1]
+    files = [
+        path
+        for path in files
+        if path.parent.name != "claims" or path == newest or chance.random() < 0.1
+    ]
     if not files:
         return "nothing left"
     path, way = chance.choice(files), chance.choice(WAYS)
@@ -360,12 +410,27 @@ def damage(chance: random.Random, folder: Path, base: Base) -> list[str]:
 # -- what must hold
 
 
+def find_true(base: Base, done: list[str]) -> Shown:
+    """What is so in a damaged folder.
+
+    Claims and journals that were put back together are whole and tell of an earlier moment. Nothing in the folder
+    contradicts them, unless trials were added since.
+    """
+    for text in done:
+        words = re.fullmatch(r"put_back (\S+) (.*)", text)
+        if words is not None and "'claims'" in words[2] and "'journal'" in words[2]:
+            earlier = base.shown[words[1]]
+            return earlier if len(earlier.rows) == len(base.now.rows) else base.now
+    return base.now
+
+
 @dataclass
 class Judge:
     """Says what is wrong with an answer of a verb; "" where nothing is."""
 
     base: Base
     executed: Executed
+    true: Shown  # what is so by all that is left
 
     def judge(self, words: str, code: int, out: str, err: str) -> str:
         if code == EXIT_BUG or "Traceback" in err:
@@ -383,7 +448,9 @@ class Judge:
         }.get(words)
         if check is not None and code in (0, 1) and out.strip():
             return check(out, err)
-        if words.startswith("logs ") and "is cut short" not in err:  # what is left of a line is shown, and reported
+        if (
+            words.startswith("logs ") and "is cut short" not in err
+        ):  # what is left of a line is shown, and reported
             return self._judge_logs(words, out)
         if words == "outputs --to taken":
             return self._judge_taken(out, err)
@@ -400,7 +467,11 @@ class Judge:
             for name in ("loss", "aux"):
                 if row.get(name) is not None and row[name] not in values:
                     return f"a value that it never computed: {row}"
-            if row["state"] == "done" and row.get("loss") is not None and row["loss"] not in ended_well:
+            if (
+                row["state"] == "done"
+                and row.get("loss") is not None
+                and row["loss"] not in ended_well
+            ):
                 return f"another result: {row}"
         return ""
 
@@ -409,10 +480,10 @@ class Judge:
         rows = {row["id"]: row for row in json.loads(out)}
         if problem or "warning: " in err:
             return problem
-        for trial, true in self.base.rows.items():
+        for trial, true in self.true.rows.items():
             row = rows.get(trial)
             if row is None:
-                return f"{len(rows)} of {len(self.base.rows)} rows without a warning"
+                return f"{len(rows)} of {len(self.true.rows)} rows without a warning"
             if row["number"] != true["number"]:
                 return f"another number without a warning: {row}"
             if row["state"] != true["state"]:
@@ -423,7 +494,9 @@ class Judge:
 
     def _judge_best(self, out: str, err: str) -> str:
         for row in json.loads(out):
-            values = [[loss for loss, _ in self.executed.get((row["lr"], seed), ())] for seed in SEEDS]
+            values = [
+                [loss for loss, _ in self.executed.get((row["lr"], seed), ())] for seed in SEEDS
+            ]
             means = {sum(some) / len(some) for count in (1, 2) for group in itertools.combinations(values, count)
                      for some in itertools.product(*group)}  # fmt: skip
             if not any(abs(mean - row["mean"]) < 1e-6 for mean in means):
@@ -434,7 +507,7 @@ class Judge:
 
     def _judge_counts(self, out: str, err: str) -> str:
         counts = json.loads(out)["counts"]
-        if "warning: " not in err and counts != self.base.counts:
+        if "warning: " not in err and counts != self.true.counts:
             return f"other counts without a warning: {counts}"
         return ""
 
@@ -446,7 +519,12 @@ class Judge:
             text = path.read_text(errors="replace")
             whole = text if path.name == "out.txt" else text[:32].strip()
             is_whole = path.name == "out.txt" or text == text[:32] * 135000
-            known = {f"{lr} {seed} {loss}" for lr, seed in [own] if own for loss, _ in self.executed.get(own, ())}
+            known = {
+                f"{lr} {seed} {loss}"
+                for lr, seed in [own]
+                if own
+                for loss, _ in self.executed.get(own, ())
+            }
             if not is_whole or whole not in known:
                 return f"{path} has another content: {text[:80]!r}"
         return ""
@@ -454,10 +532,14 @@ class Judge:
     def _judge_logs(self, words: str, out: str) -> str:
         if not re.fullmatch(r"logs \d+", words) or not out:
             return ""
-        found = {float(value) for value in re.findall(r"^(?:loss|aux)=(\d+\.\d+)$", out, re.MULTILINE)}
+        found = {
+            float(value) for value in re.findall(r"^(?:loss|aux)=(\d+\.\d+)$", out, re.MULTILINE)
+        }
         number = int(words.split()[1])
         rows = [row for row in self._rows_now() if row["number"] == number]
-        known = {loss for row in rows for loss, _ in self.executed.get((row["lr"], row["seed"]), ())}
+        known = {
+            loss for row in rows for loss, _ in self.executed.get((row["lr"], row["seed"]), ())
+        }
         return f"output of another trial: {sorted(found - known)}" if rows and found - known else ""
 
     def _rows_now(self) -> list[dict[str, Any]]:
@@ -466,7 +548,9 @@ class Judge:
         return rows
 
 
-def try_folder(base: Base, seed: int, number: int, verbs: list[str] | None = None, runs: bool = True) -> list[str]:
+def try_folder(
+    base: Base, seed: int, number: int, verbs: list[str] | None = None, runs: bool = True
+) -> list[str]:
     """Damage folder `number` and use all verbs on it, or these. Returns what is wrong."""
     chance = random.Random(f"{seed}-{number}")
     shutil.copytree(base.kept, base.root, symlinks=True)
@@ -474,16 +558,19 @@ def try_folder(base: Base, seed: int, number: int, verbs: list[str] | None = Non
     shutil.copyfile(base.oracle, oracle)
     done = damage(chance, base.root / ".windlass" / "demo", base)
     findings = []
+    true = find_true(base, done)
     try:
         with inside(base.root, oracle):
             for words in [*(VERBS if verbs is None else verbs), *([RUN] if runs else [])]:
-                problem = Judge(base, base.executed).judge(words, *call(words))
+                problem = Judge(base, base.executed, true).judge(words, *call(words))
                 if problem:
                     findings.append(f"windlass {words}: {problem}")
             if runs:
                 executed = read_oracle(oracle)
                 code, out, err = call("results --format json")
-                problem = Judge(base, executed)._judge_values(out, err) if code == 0 and out else ""
+                problem = (
+                    Judge(base, executed, true)._judge_values(out, err) if code == 0 and out else ""
+                )
                 findings += [f"after run: {problem}"] if problem else []
     finally:
         for path in base.root.rglob("*"):
@@ -522,7 +609,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--run-each", type=int, default=20, help="`windlass run` in each so-manieth folder")
+    parser.add_argument(
+        "--run-each", type=int, default=20, help="`windlass run` in each so-manieth folder"
+    )
     parser.add_argument("--only", type=int, help="this folder alone")
     given = parser.parse_args()
     if given.only is not None:

@@ -93,7 +93,11 @@ class FaultyStudy:
         self.witness, self.log = place / "witness", place / "calls"
         (self.project / "trial.sh").write_text(_PROGRAM)
         (self.project / "study.yaml").write_text(_STUDY)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))}
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))
+        }
         self._env = {
             **kept,
             "WITNESS": str(self.witness),
@@ -102,7 +106,11 @@ class FaultyStudy:
             "TMPDIR": str(place),
         }
         self.patience_s = 60.0
-        self._faulty = {"LD_PRELOAD": library, "FAULT_FOLDER": str(self.studies), "FAULT_LOG": str(self.log)}
+        self._faulty = {
+            "LD_PRELOAD": library,
+            "FAULT_FOLDER": str(self.studies),
+            "FAULT_LOG": str(self.log),
+        }
         self.problems: list[str] = []
 
     def windlass(self, *words: str, fault: Fault | None = None) -> subprocess.CompletedProcess[str]:
@@ -114,9 +122,13 @@ class FaultyStudy:
         self._judge_end(words, done)
         return done
 
-    def _execute(self, words: Sequence[str], fault: Fault | None) -> subprocess.CompletedProcess[str]:
+    def _execute(
+        self, words: Sequence[str], fault: Fault | None
+    ) -> subprocess.CompletedProcess[str]:
         env = self._variables(fault)
-        if fault is None and get_server().fits(env):  # forked, without what it takes to start an interpreter
+        if fault is None and get_server().fits(
+            env
+        ):  # forked, without what it takes to start an interpreter
             code, *texts = get_server().run(words, self.project, env, _LIMIT_S)
             output, errors = (text.decode("utf-8", "replace") for text in texts)
             return subprocess.CompletedProcess(list(words), code, output, errors)
@@ -149,18 +161,32 @@ class FaultyStudy:
 
     def run(self, fault: Fault | None = None) -> subprocess.CompletedProcess[str]:
         return self.windlass(
-            "run", "study.yaml", "--folder", str(self.studies), "--on", "local", "-j", "2", fault=fault
+            "run",
+            "study.yaml",
+            "--folder",
+            str(self.studies),
+            "--on",
+            "local",
+            "-j",
+            "2",
+            fault=fault,
         )
 
     def _judge_end(self, words: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
         if done.returncode not in (0, 1, 2, 130):
-            self.problems.append(f"`{words[0]}` ended with {done.returncode}: {done.stderr.strip()}")
+            self.problems.append(
+                f"`{words[0]}` ended with {done.returncode}: {done.stderr.strip()}"
+            )
         if "Traceback" in done.stderr or "bug in windlass" in done.stderr:
             self.problems.append(f"`{words[0]}` shows a traceback: {done.stderr.strip()}")
         if done.returncode == 2 and "error:" not in done.stderr:
-            self.problems.append(f"`{words[0]}` does not say why it failed: {done.stderr.strip()!r}")
+            self.problems.append(
+                f"`{words[0]}` does not say why it failed: {done.stderr.strip()!r}"
+            )
         if done.returncode == 2 and words[0] == "run" and "there is no study" in done.stderr:
-            self.problems.append(f"`{words[0]}` takes a fault for a study that is not there: {done.stderr.strip()!r}")
+            self.problems.append(
+                f"`{words[0]}` takes a fault for a study that is not there: {done.stderr.strip()!r}"
+            )
 
     def calls(self, role: str) -> int:
         """The most calls that a process of this role has made."""
@@ -201,15 +227,34 @@ class FaultyStudy:
 
     def judge_witness(self) -> None:
         """No trial was executed twice at the same time, and each was executed."""
-        lines = [line.split() for line in self.witness.read_text().splitlines()] if self.witness.exists() else []
+        lines = (
+            [line.split() for line in self.witness.read_text().splitlines()]
+            if self.witness.exists()
+            else []
+        )
         begun: dict[str, str] = {}
+        under_way: dict[str, str] = {}
         for kind, x, pid, _ in sorted(lines, key=lambda words: float(words[3])):
-            if kind == "begin":
-                if x in begun and os.path.exists(f"/proc/{begun[x]}"):
-                    self.problems.append(f"trial {x} ran twice at the same time")
-                begun[x] = pid
+            if kind == "end":
+                if under_way.get(x) == pid:
+                    del under_way[x]
+                continue
+            if x in under_way and (
+                _is_running(under_way[x])
+                or ["end", x, under_way[x]] in [line[:3] for line in lines]
+            ):
+                self.problems.append(f"trial {x} ran twice at the same time")
+            begun[x] = under_way[x] = pid
         if sorted(begun) != [str(x) for x in range(TRIALS)]:
             self.problems.append(f"executed were only {sorted(begun)}")
+
+
+def _is_running(pid: str) -> bool:
+    """Whether a process still executes something. One that has ended may stay listed until its parent asks for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def try_fault(place: Path, library: str, fault: Fault) -> FaultyStudy:
@@ -285,7 +330,9 @@ class Looks:
         return problems, self._study.hits()
 
 
-def choose_looks(looks: Looks, errors: Sequence[str], every: int) -> Iterator[tuple[Sequence[str], Fault]]:
+def choose_looks(
+    looks: Looks, errors: Sequence[str], every: int
+) -> Iterator[tuple[Sequence[str], Fault]]:
     """All faults of all commands that look, in an order by chance, always the same one."""
     faults = [
         (words, Fault("client", at, error, for_ms))
@@ -309,7 +356,9 @@ def count_calls(place: Path, library: str) -> dict[str, int]:
     return found
 
 
-def choose(calls: dict[str, int], errors: Sequence[str], every: int, share: int, shares: int) -> Iterator[Fault]:
+def choose(
+    calls: dict[str, int], errors: Sequence[str], every: int, share: int, shares: int
+) -> Iterator[Fault]:
     """All faults of a sweep in an order by chance, always the same one, so that a part of it is a fair sample."""
     faults = []
     for role, count in calls.items():
@@ -337,13 +386,17 @@ def sweep_looks(errors: Sequence[str], every: int, minutes: float) -> int:
             tried += 1
             if problems:
                 bad += 1
-                print(f"== {' '.join(words)}: {fault}", *hits[:2], *problems, sep="\n   ", flush=True)
+                print(
+                    f"== {' '.join(words)}: {fault}", *hits[:2], *problems, sep="\n   ", flush=True
+                )
     print(f"{tried} faults, {bad} with problems", flush=True)
     return 1 if bad or not tried else 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--errors", nargs="+", default=list(ERRORS))
     parser.add_argument("--roles", nargs="+", default=list(ROLES))
     parser.add_argument("--every", type=int, default=1, help="only every nth call")
@@ -351,7 +404,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="end after so many")
     parser.add_argument("--at", type=int, nargs="*", help="these calls alone")
     parser.add_argument("--once", action="store_true", help="no faults that last")
-    parser.add_argument("--looks", action="store_true", help="commands that look at a study, in place of a whole study")
+    parser.add_argument(
+        "--looks",
+        action="store_true",
+        help="commands that look at a study, in place of a whole study",
+    )
     options = parser.parse_args()
     if options.looks:
         return sweep_looks(options.errors, options.every, options.minutes)
@@ -361,7 +418,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="windlass-faults-") as temporary:
         place = Path(os.path.realpath(temporary))
         library = build_library(place)
-        calls = {role: n for role, n in count_calls(place / "count", library).items() if role in options.roles}
+        calls = {
+            role: n
+            for role, n in count_calls(place / "count", library).items()
+            if role in options.roles
+        }
         print("calls on the study's folder:", calls, flush=True)
         for fault in choose(calls, options.errors, options.every, share, shares):
             if (options.at and fault.at not in options.at) or (options.once and fault.for_ms):

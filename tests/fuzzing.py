@@ -28,30 +28,32 @@ from typing import Any
 
 import click
 
-from windlass.agent.printed import PrintedMetrics
-from windlass.agent.progress import Progress
+from windlass.agent.report.printed import PrintedMetrics
+from windlass.agent.report.progress import Progress
 from windlass.cli import windlass as command_line
 from windlass.collect.choose import parse_states, parse_where
-from windlass.errors import WindlassError
-from windlass.planning import make_plan, make_slurm_plan
-from windlass.search import count_trials, iterate_trials
-from windlass.site.discover import fetch_cluster
-from windlass.site.local import fetch_local_site
-from windlass.slurm.lint import lint_script
-from windlass.spec import Overrides, load_study
-from windlass.spec.fields import check_metric, check_metrics, check_seeds
-from windlass.spec.fields_ladder import check_expect
-from windlass.spec.fields_pack import check_progress
-from windlass.spec.help_text import parse_help
-from windlass.spec.schema import StudyKeys
-from windlass.spec.sections import SECTIONS
-from windlass.spec.units import (
+from windlass.core.errors import WindlassError
+from windlass.core.units import (
     parse_duration_s,
-    parse_headroom,
     parse_memory_mb,
     parse_size_bytes,
     parse_slurm_time_s,
 )
+from windlass.lint.script import lint_script
+from windlass.places.local import LocalPlace
+from windlass.places.slurm.place import SlurmPlace
+from windlass.planning import make_plan
+from windlass.search import count_trials, iterate_trials
+from windlass.settings import rows_of, section_names
+from windlass.site.discover import fetch_cluster
+from windlass.spec import Overrides, load_study
+from windlass.spec.fields import check_metric, check_metrics
+from windlass.spec.fields_ladder import check_expect
+from windlass.spec.fields_pack import check_progress
+from windlass.spec.fields_search import check_seeds
+from windlass.spec.help_text import parse_help
+from windlass.spec.kinds import kind_label
+from windlass.spec.units import parse_headroom
 from windlass.view.escapes import show
 from windlass.view.plan import plan_to_json, render_plan_text
 
@@ -87,7 +89,21 @@ ODD_SCALARS = [
     "loss:max", "loss<=0.5", "loss < nan", "a=b", "--x", "-", "=", "\x7f", "\u2028", "\ufeff", "x" * 3000, "../../etc", "~/x",
     "/dev/null", "a/../b", "(", "(?P<x>", "(a)(b)", "[é-ü](x)", r"\N{DASH}(x)", r"(\u2014)", "(?i)(x)", "loss=([0-9.]+)",
 ]  # fmt: skip
-ODD_TEXT = [*ODD_SCALARS, "\n", "  ", ":", ",", "]", "}", "- ", "\r", "\x00", "\x1b[2J", "---\n", "...\n"]
+ODD_TEXT = [
+    *ODD_SCALARS,
+    "\n",
+    "  ",
+    ":",
+    ",",
+    "]",
+    "}",
+    "- ",
+    "\r",
+    "\x00",
+    "\x1b[2J",
+    "---\n",
+    "...\n",
+]
 PARAMETERS = [
     "[1, 2, 3]", "[0.1, 1e-3]", "[a, b]", "{min: 0, max: 1}", "{min: 0.0, max: 1}", "{values: [1, 2]}", "{value: 3}",
     "{min: 0, max: 99999999999999999999}", "{distribution: log_uniform, min: -5, max: 0}", "{distribution: normal}",
@@ -97,7 +113,21 @@ PARAMETERS = [
     "{parameters: {x: [1]}}", "{x: {y: [1, 2]}}", "settings.csv", "{distribution: constant}", "{min: 1}",
     "{distribution: q_log_uniform_values, min: 1e-300, max: 1e300, q: 1e-300}", "{distribution: uniform, min: 1, max: .inf}",
 ]  # fmt: skip
-NAMES = ["a", "b", "lr", "seed", "x.y", "args", "file", "repeat", "é", "x y", "-x", "trial_id", "checkpoint"]
+NAMES = [
+    "a",
+    "b",
+    "lr",
+    "seed",
+    "x.y",
+    "args",
+    "file",
+    "repeat",
+    "é",
+    "x y",
+    "-x",
+    "trial_id",
+    "checkpoint",
+]
 COMMANDS = [
     "python train.py {args}", "python t.py --lr {lr} --seed {seed}", "echo {a} {b}", "[python, t.py, '{args}']", "true",
     "'unclosed", "a | b", "python t.py {unknown}", "${env} ${interpreter} ${program} ${args}", "python '{a}'", "{args}", "[]",
@@ -122,11 +152,14 @@ def make_study_text(random_: random.Random) -> str:
         names = random_.sample(NAMES, random_.randrange(0, 4)) or ["a"]
         lines += [f"  {name}: {random_.choice([*PARAMETERS, *ODD_SCALARS])}" for name in names]
     for _ in range(random_.randrange(0, 5)):
-        key = pick_key(random_, list(StudyKeys.model_fields))
-        if key in SECTIONS and random_.random() < 0.8:
-            inner = [field.alias or name for name, field in SECTIONS[key].model_fields.items()]
+        key = pick_key(random_, list(rows_of("")))
+        if key in section_names() and random_.random() < 0.8:
+            inner = list(rows_of(key))
             lines.append(f"{key}:")
-            lines += [f"  {pick_key(random_, inner)}: {pick_scalar(random_)}" for _ in range(random_.randrange(1, 4))]
+            lines += [
+                f"  {pick_key(random_, inner)}: {pick_scalar(random_)}"
+                for _ in range(random_.randrange(1, 4))
+            ]
         elif random_.random() < 0.3:
             lines.append(f"{key}: [{pick_scalar(random_)}, {pick_scalar(random_)}]")
         else:
@@ -157,7 +190,18 @@ GOOD_PARAMETERS = [
     "[null, true]",
 ]
 # Keys whose examples need more than themselves, or exclude each other.
-_NEEDY = ("command", "program", "stages", "parameters", "zip", "exclude", "workdir", "shell", "variants", "folder")
+_NEEDY = (
+    "command",
+    "program",
+    "stages",
+    "parameters",
+    "zip",
+    "exclude",
+    "workdir",
+    "shell",
+    "variants",
+    "folder",
+)
 _NEEDY += ("config", "method", "progress", "ladder", "repeat")
 
 
@@ -165,28 +209,24 @@ def make_near_study(random_: random.Random) -> str:
     """A study file that is right but for at most one value, and often altogether."""
     lines = ["command: python train.py {args}", "parameters:"]
     lines += [f"  {name}: {random_.choice(GOOD_PARAMETERS)}" for name in ("a", "lr")]
-    fields = {name: field for name, field in StudyKeys.model_fields.items() if name not in _NEEDY}
+    fields = {name: row for name, row in rows_of("").items() if name not in _NEEDY}
     chosen = random_.sample(list(fields), random_.randrange(0, 3))
-    lines += [str(_facts(fields[name])["example"]) for name in chosen]
+    lines += [f"{name}: {fields[name].example}" for name in chosen]
     inner = {
-        f"{section}:\n  {field.alias or name}": _facts(field)
-        for section, keys in SECTIONS.items()
-        for name, field in keys.model_fields.items()
+        f"{section}:\n  {name}": row
+        for section in section_names()
+        for name, row in rows_of(section).items()
         if section not in chosen
     }
-    outer = {name: _facts(field) for name, field in StudyKeys.model_fields.items() if name not in chosen}
+    outer = {name: row for name, row in rows_of("").items() if name not in chosen}
     outer.pop("command")
     outer.pop("parameters")
-    key, facts = random_.choice(list((inner if random_.random() < 0.6 else outer).items()))
-    kinds = [kind for kind in ENDS if kind in str(facts["kind"])]
-    words = re.findall(r"`([^`]+)`", str(facts["kind"]))
-    values = [value for kind in kinds for value in ENDS[kind]] + words or [str(facts["example"]).partition(": ")[2]]
+    key, row = random_.choice(list((inner if random_.random() < 0.6 else outer).items()))
+    kinds = [kind for kind in ENDS if kind in kind_label(row)]
+    words = re.findall(r"`([^`]+)`", kind_label(row))
+    values = [value for kind in kinds for value in ENDS[kind]] + words or [row.example]
     lines.append(f"{key}: {random_.choice(values)}")
     return "\n".join(lines) + "\n"
-
-
-def _facts(field: Any) -> dict[str, Any]:
-    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {"kind": "", "example": ""}
 
 
 def mutate(random_: random.Random, text: str) -> str:
@@ -229,13 +269,15 @@ class Targets:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._studies = read_corpus("examples/*/study.yaml", "tests/data/study-v1/study.yaml", "examples/*/cart*.yaml")
+        self._studies = read_corpus(
+            "examples/*/study.yaml", "tests/data/study-v1/study.yaml", "examples/*/cart*.yaml"
+        )
         self._sweeps = [*read_corpus("examples/wandb-sweep/*.yaml"), SWEEP]
         self._tasks = [
             *read_corpus("examples/task-file/tasks.txt"),
             "python t.py --lr 0.1\nbash -c 'a; b' \\\n  c\n# x\n",
         ]
-        self._site = fetch_local_site()
+        self._machine = LocalPlace()
         self._cluster = fetch_cluster(_SITE)
         self.all: dict[str, Callable[[random.Random], str]] = {
             "study": self.study,
@@ -260,7 +302,10 @@ class Targets:
         overrides = Overrides()
         if random_.random() < 0.2:
             overrides = Overrides(
-                params=tuple(f"{random_.choice(NAMES)}={random_.choice(PARAMETERS + ODD_SCALARS)}" for _ in range(1)),
+                params=tuple(
+                    f"{random_.choice(NAMES)}={random_.choice(PARAMETERS + ODD_SCALARS)}"
+                    for _ in range(1)
+                ),
                 seeds=random_.choice([None, *ODD_SCALARS]),
                 trials=random_.choice([None, 3, -1, 10**20]),
                 metric=random_.choice([None, *ODD_SCALARS]),
@@ -271,8 +316,8 @@ class Targets:
         patterns = PrintedMetrics([(pattern.name, pattern.regex) for pattern in study.metrics])
         patterns.read(b"step 3 loss=0.5 \xff")
         for make in (
-            lambda: make_plan(study, {}, self._site),
-            lambda: make_slurm_plan(study, {}, self._cluster),
+            lambda: make_plan(self._machine, study, {}),
+            lambda: make_plan(SlurmPlace(self._cluster), study, {}),
         ):
             with contextlib.suppress(WindlassError):
                 plan = make()
@@ -284,7 +329,9 @@ class Targets:
         if random_.random() < 0.3:
             text = mutate(random_, random_.choice([*self._studies, text]))
         with noted(text):
-            self._read_study(self._write(random_.choice(["study.yaml", "study.json"]), text), random_)
+            self._read_study(
+                self._write(random_.choice(["study.yaml", "study.json"]), text), random_
+            )
         return text
 
     def sweep(self, random_: random.Random) -> str:
@@ -296,11 +343,16 @@ class Targets:
     def tasks(self, random_: random.Random) -> str:
         text = mutate(random_, random_.choice(self._tasks))
         with noted(text):
-            self._read_study(self._write(random_.choice(["tasks.txt", "experiment_configurations.txt"]), text), random_)
+            self._read_study(
+                self._write(random_.choice(["tasks.txt", "experiment_configurations.txt"]), text),
+                random_,
+            )
         return text
 
     def settings(self, random_: random.Random) -> str:
-        rows = [[random_.choice(ODD_SCALARS) for _ in range(3)] for _ in range(random_.randrange(1, 5))]
+        rows = [
+            [random_.choice(ODD_SCALARS) for _ in range(3)] for _ in range(random_.randrange(1, 5))
+        ]
         kind = random_.choice(["csv", "tsv", "json", "jsonl"])
         if kind in ("csv", "tsv"):
             comma = "," if kind == "csv" else "\t"
@@ -324,7 +376,9 @@ class Targets:
         array = random_.choice([None, None, "0-9", "1,2,", "9-1", "%", "0-9:0", "é", "9" * 5000])
         array = "0-99999999999" if random_.random() < 0.01 else array  # takes a second
         with noted(f"{text}\n--array {array}"):
-            found = lint_script(data, os.path.join(self.folder, "job.sh"), self.folder, {"HOME": "/root"}, array)
+            found = lint_script(
+                data, os.path.join(self.folder, "job.sh"), self.folder, {"HOME": "/root"}, array
+            )
             [show(problem.render()) for problem in (*found.problems, *found.remarks)]
         return text
 
@@ -335,15 +389,34 @@ class Targets:
         if not os.path.isdir(yesterday):
             shutil.copytree(ROOT / "tests/data/study-v1", yesterday)
         verb = random_.choice(
-            ["plan", "plan", "plan", "results", "status", "logs", "explain", "lint", "outputs", "history"]
+            [
+                "plan",
+                "plan",
+                "plan",
+                "results",
+                "status",
+                "logs",
+                "explain",
+                "lint",
+                "outputs",
+                "history",
+            ]
         )
         words = [verb]
         if verb == "plan":
             words += ["--on", "local"]
-        parameters = [param for param in command_line.get_command(None, verb).params if isinstance(param, click.Option)]  # type: ignore[arg-type,union-attr]
+        parameters = [
+            param
+            for param in command_line.get_command(None, verb).params
+            if isinstance(param, click.Option)
+        ]  # type: ignore[arg-type,union-attr]
         for option in random_.sample(parameters, random_.randrange(0, min(4, len(parameters)))):
             name = random_.choice(option.opts)
-            if "--help" in option.opts or "--follow" in option.opts or name in ("-o", "--output", "--to", "--joblog"):
+            if (
+                "--help" in option.opts
+                or "--follow" in option.opts
+                or name in ("-o", "--output", "--to", "--joblog")
+            ):
                 continue
             words.append(name)
             if not option.is_flag:
@@ -354,7 +427,12 @@ class Targets:
             words += ["--", *random_.sample(ODD_SCALARS, random_.randrange(0, 3))]
         text = repr(words)
         quiet = (contextlib.redirect_stdout(_nowhere()), contextlib.redirect_stderr(_nowhere()))
-        with noted(text), quiet[0], quiet[1], contextlib.suppress(click.exceptions.Exit, click.Abort):
+        with (
+            noted(text),
+            quiet[0],
+            quiet[1],
+            contextlib.suppress(click.exceptions.Exit, click.Abort),
+        ):
             command_line.main([word.replace("\x00", "") for word in words], standalone_mode=False)
         return text
 
@@ -362,14 +440,27 @@ class Targets:
         text = random_.choice(ODD_SCALARS)
         for _ in range(random_.randrange(3)):
             at = random_.randrange(len(text) + 1)
-            text = text[:at] + random_.choice([*ODD_SCALARS, *"0123456789hmsdGBKi:-.%<=> "]) + text[at:]
+            text = (
+                text[:at]
+                + random_.choice([*ODD_SCALARS, *"0123456789hmsdGBKi:-.%<=> "])
+                + text[at:]
+            )
         with noted(text):
-            for parse in (parse_duration_s, parse_slurm_time_s, parse_size_bytes, parse_memory_mb, parse_headroom):
+            for parse in (
+                parse_duration_s,
+                parse_slurm_time_s,
+                parse_size_bytes,
+                parse_memory_mb,
+                parse_headroom,
+            ):
                 with contextlib.suppress(ValueError):
                     value = parse(text)
-                    assert isinstance(value, str) or (math.isfinite(value) and value >= 0), (parse.__name__, value)
+                    assert isinstance(value, str) or (math.isfinite(value) and value >= 0), (
+                        parse.__name__,
+                        value,
+                    )
             for check in (check_metric, check_seeds, check_expect):
-                with contextlib.suppress(ValueError):  # pydantic's errors are
+                with contextlib.suppress(ValueError):  # WrongValue is one
                     check(text)
             for choose in (parse_states, lambda text: parse_where([text])):
                 with contextlib.suppress(WindlassError):
@@ -379,7 +470,8 @@ class Targets:
     def metrics(self, random_: random.Random) -> str:
         name = random_.choice([*NAMES, "loss", "val/acc", "a.b", "loss (mean)", "é"])
         line = mutate(
-            random_, f"step 3: {name}=0.5, 'loss': 1e-3 | 10/100 [00:01<00:02, loss={random_.choice(ODD_SCALARS)}]"
+            random_,
+            f"step 3: {name}=0.5, 'loss': 1e-3 | 10/100 [00:01<00:02, loss={random_.choice(ODD_SCALARS)}]",
         )
         with noted(repr((name, line))):
             data = line.encode("utf-8", "surrogatepass")
@@ -389,7 +481,9 @@ class Targets:
                 ["(x)", "(?P<step>.)", r"(\u2014)", r"\N{EM DASH}(.)", ""]
             )
             with contextlib.suppress(ValueError):
-                PrintedMetrics([(one.name, one.regex) for one in check_metrics({name: pattern})]).read(data)
+                PrintedMetrics(
+                    [(one.name, one.regex) for one in check_metrics({name: pattern})]
+                ).read(data)
             with contextlib.suppress(ValueError):
                 Progress(check_progress(pattern).pattern).read(data)
         return line
@@ -403,7 +497,10 @@ class Targets:
     def config(self, random_: random.Random) -> str:
         """A configuration file of the program, of which each trial gets a copy with its parameters set."""
         kind = random_.choice(["yaml", "json"])
-        text = mutate(random_, CONFIG if kind == "yaml" else json.dumps({"lr": 0.1, "model": {"size": 3}}, indent=1))
+        text = mutate(
+            random_,
+            CONFIG if kind == "yaml" else json.dumps({"lr": 0.1, "model": {"size": 3}}, indent=1),
+        )
         with noted(text):
             self._write(f"conf.{kind}", text)
             study = f"command: python t.py {{config}}\nconfig: conf.{kind}\nparameters: {{lr: [1e-3], model.size: [1, 2]}}\n"
@@ -512,7 +609,9 @@ def fuzzing_folder() -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=20_000, help="in all, dealt out to the targets")
+    parser.add_argument(
+        "--inputs", type=int, default=20_000, help="in all, dealt out to the targets"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--target", action="append")
     parser.add_argument("--only", type=int, help="this input alone")
@@ -524,17 +623,23 @@ def main() -> int:
         for name in names:
             numbers = [given.only] if given.only is not None else range(given.inputs // len(names))
             began, count = time.monotonic(), len(findings)
-            findings += filter(None, (run_one(targets, name, given.seed, number) for number in numbers))
+            findings += filter(
+                None, (run_one(targets, name, given.seed, number) for number in numbers)
+            )
             print(
                 f"{name}: {len(numbers):,} inputs, {len(findings) - count} findings, {time.monotonic() - began:.0f} s",
                 flush=True,
             )
     seen: set[str] = set()
     for finding in findings:
-        kind = finding.error.strip().splitlines()[-2:][0] + finding.error.strip().splitlines()[-1][:60]
+        kind = (
+            finding.error.strip().splitlines()[-2:][0] + finding.error.strip().splitlines()[-1][:60]
+        )
         if kind not in seen:
             seen.add(kind)
-            print(f"\n== {finding.target} {finding.number}\n{finding.text[:1000]!r}\n{finding.error}")
+            print(
+                f"\n== {finding.target} {finding.number}\n{finding.text[:1000]!r}\n{finding.error}"
+            )
     print(f"\n{len(findings)} findings of {len(seen)} kinds")
     return 1 if findings else 0
 

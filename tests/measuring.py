@@ -65,7 +65,10 @@ def compile_shared(folder: Path, name: str, source: Path) -> str:
     if compiler is None:
         pytest.skip("no C compiler")
     target = folder / f"{name}.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(target), str(source)], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(target), str(source)],
+        check=True,
+    )
     return str(target)
 
 

@@ -17,7 +17,11 @@ from pathlib import Path
 
 from tests.conftest import wait_for
 
-SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
+SERVERS = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+)
 
 # The first process of a node: sets the host name, has the folder mounted, and reaps what becomes its child.
 INIT = """
@@ -47,7 +51,11 @@ def why_no_mounts() -> str:
     if not os.path.exists("/dev/fuse"):
         return "no /dev/fuse"
     probe = ["unshare", "-m", "-u", "-p", "-f", "--mount-proc", "--propagation", "private", "true"]
-    return "" if subprocess.run(probe, check=False, capture_output=True).returncode == 0 else "no namespaces"
+    return (
+        ""
+        if subprocess.run(probe, check=False, capture_output=True).returncode == 0
+        else "no namespaces"
+    )
 
 
 class Node:
@@ -58,9 +66,24 @@ class Node:
         self._own = shared.root / name
         for part in ("home", "tmp"):
             (self._own / part).mkdir(parents=True)
-        words = ["sshfs", "-f", "-o", f"ssh_command={shared.connect},reconnect,{shared.options}", f"x:{shared.data}"]
+        words = [
+            "sshfs",
+            "-f",
+            "-o",
+            f"ssh_command={shared.connect},reconnect,{shared.options}",
+            f"x:{shared.data}",
+        ]
         init = [sys.executable, "-c", INIT, name, str(shared.mount), *words, str(shared.mount)]
-        namespaces = ["-m", "-u", "-p", "-f", "--kill-child", "--mount-proc", "--propagation", "private"]
+        namespaces = [
+            "-m",
+            "-u",
+            "-p",
+            "-f",
+            "--kill-child",
+            "--mount-proc",
+            "--propagation",
+            "private",
+        ]
         self._outer = subprocess.Popen(
             ["unshare", *namespaces, *init],
             stdin=subprocess.DEVNULL,
@@ -68,12 +91,16 @@ class Node:
             stderr=subprocess.DEVNULL,  # sshfs writes a line for each call while its server is away
             start_new_session=True,
         )
-        assert self._outer.stdout is not None and self._outer.stdout.readline() == b"ready\n", "the mount failed"
+        assert self._outer.stdout is not None and self._outer.stdout.readline() == b"ready\n", (
+            "the mount failed"
+        )
         (self._init,) = _children(self._outer.pid)
         self.client = next(pid for pid in _children(self._init) if _name_of(pid) == "sshfs")
         self.processes: list[subprocess.Popen[str]] = []
 
-    def start(self, words: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
+    def start(
+        self, words: Sequence[str], env: Mapping[str, str], cwd: Path
+    ) -> subprocess.Popen[str]:
         own = {"HOME": str(self._own / "home"), "TMPDIR": str(self._own / "tmp")}
         enter = ["nsenter", "-t", str(self._init), "-m", "-u", "-p", f"--wd={cwd}", "--"]
         process = subprocess.Popen(
@@ -123,7 +150,9 @@ class Shared:
         self.away = root / "away"  # while this file is there, no server can be reached
         self.connect = root / "connect"
         server = next(path for path in SERVERS if os.path.exists(path))
-        self.connect.write_text(f'#!/bin/sh\n[ -e "{self.away}" ] && exit 1\nexec {server} -e 2>/dev/null\n')
+        self.connect.write_text(
+            f'#!/bin/sh\n[ -e "{self.away}" ] && exit 1\nexec {server} -e 2>/dev/null\n'
+        )
         self.connect.chmod(0o700)
         self.nodes: list[Node] = []
 

@@ -26,7 +26,11 @@ def log(name: str, who: str, text: str) -> None:
 
 def serve() -> None:
     """The server: waits for its end."""
-    log("server", "Server", f"Created server context on device {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    log(
+        "server",
+        "Server",
+        f"Created server context on device {os.environ.get('CUDA_VISIBLE_DEVICES')}",
+    )
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.sigwait({signal.SIGUSR1})
     log("server", "Server", "Volta MPS Server is handling a fatal GPU exception.")
@@ -43,7 +47,9 @@ def start_server() -> int:
 
 
 def listen(door: socket.socket) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # servers inherit it: no signal comes too early
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGUSR1}
+    )  # servers inherit it: no signal comes too early
     servers: list[int] = []
     door.settimeout(0.02)
     while True:
@@ -51,7 +57,11 @@ def listen(door: socket.socket) -> None:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 servers.remove(pid)
-                log("control", "Control", f"Server {pid} exited with status {os.waitstatus_to_exitcode(status)}")
+                log(
+                    "control",
+                    "Control",
+                    f"Server {pid} exited with status {os.waitstatus_to_exitcode(status)}",
+                )
         try:
             client, _ = door.accept()
         except TimeoutError:

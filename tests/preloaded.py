@@ -26,7 +26,14 @@ from typing import Any
 
 _ROOT = Path(__file__).parent.parent
 _REQUEST_BYTES = 1 << 20
-_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "MALLOC")  # variables that an interpreter reads when it starts
+_AT_START = (
+    "PYTHON",
+    "LC_",
+    "LANG",
+    "LD_",
+    "TZ",
+    "MALLOC",
+)  # variables that an interpreter reads when it starts
 
 
 class Preloaded:
@@ -51,7 +58,9 @@ class Preloaded:
         names = {name for name in (*env, *self._env) if name.startswith(_AT_START)}
         return all(env.get(name) == self._env.get(name) for name in names)
 
-    def run(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], timeout: float) -> tuple[int, bytes, bytes]:
+    def run(
+        self, words: Sequence[str], cwd: Path, env: Mapping[str, str], timeout: float
+    ) -> tuple[int, bytes, bytes]:
         """Return exit code, output and errors of one command."""
         outputs = [os.pipe() for _ in range(3)]  # output, errors, and the server's answer
         request = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}).encode(
@@ -79,7 +88,9 @@ def _read_all(readers: list[int], deadline: float, words: Sequence[str]) -> list
             if not ready:
                 with contextlib.suppress(ValueError, IndexError, ProcessLookupError):
                     os.kill(int(parts[readers[2]].split()[0]), signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(words), 0, bytes(parts[readers[0]]), bytes(parts[readers[1]]))
+                raise subprocess.TimeoutExpired(
+                    list(words), 0, bytes(parts[readers[0]]), bytes(parts[readers[1]])
+                )
             for key, _ in ready:
                 chunk = os.read(key.fd, 1 << 16)
                 parts[key.fd] += chunk
@@ -105,7 +116,9 @@ def serve(number: int) -> None:
     """Fork for each request until the tests close their end of the socket."""
     _import_all()
     requests = socket.socket(fileno=number)
-    answers: dict[int, tuple[int, int]] = {}  # file descriptor of a process → its number, where to answer
+    answers: dict[
+        int, tuple[int, int]
+    ] = {}  # file descriptor of a process → its number, where to answer
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
         while True:

@@ -39,10 +39,16 @@ SLOWEST_S = 1500.0
 
 
 def parse_words() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.scale", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.scale", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--scratch", choices=[*FILE_SYSTEMS, "local"], default="moosefs")
-    parser.add_argument("--agents", type=int, default=100, help="of each of the two studies (default: 100)")
-    parser.add_argument("--trials", type=int, default=1500, help="of each of the two studies (default: 1500)")
+    parser.add_argument(
+        "--agents", type=int, default=100, help="of each of the two studies (default: 100)"
+    )
+    parser.add_argument(
+        "--trials", type=int, default=1500, help="of each of the two studies (default: 1500)"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="a trial (default: 5)")
     return parser.parse_args()
 
@@ -51,12 +57,29 @@ def parse_words() -> argparse.Namespace:
 def started(folder: Path, scratch: str, agents: int) -> Iterator[Cluster]:
     """A cluster on which all agents fit at once, stopped also when this process is killed."""
     cpus = -(-len(STUDIES) * agents // len(Cluster.node_names)) + 2
-    apart: dict[str, Any] = {} if scratch == "local" else {"nodes_apart": True, "shared": [folder], "scratch": scratch}
+    apart: dict[str, Any] = (
+        {} if scratch == "local" else {"nodes_apart": True, "shared": [folder], "scratch": scratch}
+    )
     # Two cores start 200 jobs: what Slurm gives up on after ten seconds takes longer here.
-    patient = {"MessageTimeout": "100", "BatchStartTimeout": "120", "SlurmdTimeout": "300", "TCPTimeout": "30"}
+    patient = {
+        "MessageTimeout": "100",
+        "BatchStartTimeout": "120",
+        "SlurmdTimeout": "300",
+        "TCPTimeout": "30",
+    }
     cluster = Cluster(folder / "slurm", database=False, cpus=cpus, settings=patient, **apart)
-    words = [sys.executable, "-m", "scripts.slurm", "stop", "--when-stdin-ends", "--folder", str(cluster.folder)]
-    guard = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    words = [
+        sys.executable,
+        "-m",
+        "scripts.slurm",
+        "stop",
+        "--when-stdin-ends",
+        "--folder",
+        str(cluster.folder),
+    ]
+    guard = subprocess.Popen(
+        words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         cluster.start()
         yield cluster
@@ -72,7 +95,11 @@ class Place:
     def __init__(self, folder: Path, cluster: Cluster, asked: argparse.Namespace) -> None:
         self.project = folder / "project"
         self.asked = asked
-        env = {key: value for key, value in os.environ.items() if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))}
+        env = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("WINDLASS", "SLURM", "SCRATCH"))
+        }
         env |= {"XDG_CONFIG_HOME": f"{folder}/config", "XDG_CACHE_HOME": f"{folder}/cache"}
         self.env = {"SCRATCH": str(folder / "scratch"), **env, **cluster.env}
         for study in STUDIES:
@@ -117,11 +144,21 @@ def follow(place: Place, cluster: Cluster) -> tuple[float, int, int]:
     most, rounds = 0, 0
     while rounds < 4:
         rounds += 1
-        runs = {study: place.start("run", f"{study}.yaml", "--on", "slurm", "--quiet", "--wait") for study in STUDIES}
+        runs = {
+            study: place.start("run", f"{study}.yaml", "--on", "slurm", "--quiet", "--wait")
+            for study in STUDIES
+        }
         while any(run.poll() is None for run in runs.values()):
-            most = max(most, len(cluster.run("squeue", "--noheader", "--states=RUNNING", "--array").splitlines()))
+            most = max(
+                most,
+                len(
+                    cluster.run("squeue", "--noheader", "--states=RUNNING", "--array").splitlines()
+                ),
+            )
             if time.monotonic() - began > SLOWEST_S:
-                sys.exit(f"not done after {SLOWEST_S:.0f} s: {cluster.run('squeue', '--noheader', '--format=%T %r')}")
+                sys.exit(
+                    f"not done after {SLOWEST_S:.0f} s: {cluster.run('squeue', '--noheader', '--format=%T %r')}"
+                )
             time.sleep(2)
         for study, run in runs.items():
             _, errors = run.communicate()
@@ -171,9 +208,14 @@ def count_links(cluster: Cluster) -> int | None:
     if cluster.scratch_kind != "moosefs":
         return None
     script = f"cat {cluster.scratch}/.stats"
-    texts = [cluster.run("srun", "--quiet", "--nodelist", node, "sh", "-c", script) for node in cluster.node_names]
+    texts = [
+        cluster.run("srun", "--quiet", "--nodelist", node, "sh", "-c", script)
+        for node in cluster.node_names
+    ]
     texts.append((cluster.scratch / ".stats").read_text())
-    lines = [line for text in texts for line in text.splitlines() if line.startswith("fuse_ops.link:")]
+    lines = [
+        line for text in texts for line in text.splitlines() if line.startswith("fuse_ops.link:")
+    ]
     return sum(int(line.split(":")[1]) for line in lines)
 
 
@@ -188,14 +230,20 @@ def main() -> int:
             wrong = [text for study in STUDIES for text in check_study(place, study)]
             for study in STUDIES:
                 report_study(place, study)
-            print(f"{asked.scratch}: {seconds:.0f} s in all, {most} jobs at the same time, `run` {rounds} times")
+            print(
+                f"{asked.scratch}: {seconds:.0f} s in all, {most} jobs at the same time, `run` {rounds} times"
+            )
             links = count_links(cluster)
             if links is not None:
-                print(f"calls of link(): {links}; those beyond the registers' changes are lost races")
+                print(
+                    f"calls of link(): {links}; those beyond the registers' changes are lost races"
+                )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if most < len(STUDIES) * asked.agents:
-        wrong.append(f"only {most} of {len(STUDIES) * asked.agents} agents were there at the same time")
+        wrong.append(
+            f"only {most} of {len(STUDIES) * asked.agents} agents were there at the same time"
+        )
     print("\n".join(wrong[:40]) or "every trial ran exactly once, and every result is there")
     return 1 if wrong else 0
 

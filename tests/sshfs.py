@@ -14,7 +14,11 @@ import pytest
 
 from tests.conftest import wait_for
 
-SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/lib/sftp-server", "/usr/libexec/openssh/sftp-server")
+SERVERS = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/lib/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+)
 
 
 def away_mark(mount: Path) -> Path:
@@ -39,7 +43,14 @@ def sshfs(data: Path, mount: Path, *options: str) -> Iterator[Path]:
         f"#!/bin/sh\n[ -e '{away_mark(mount)}' ] && exit 1\necho $$ > '{_server_of(mount)}'\nexec {server}\n"
     )
     only.chmod(0o700)
-    words = ["sshfs", "-f", "-o", ",".join([f"ssh_command={only}", *options]), f"x:{data}", str(mount)]
+    words = [
+        "sshfs",
+        "-f",
+        "-o",
+        ",".join([f"ssh_command={only}", *options]),
+        f"x:{data}",
+        str(mount),
+    ]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:

@@ -21,14 +21,20 @@ ROOT = Path(__file__).parent.parent
 
 def test_generated_pages_are_fresh() -> None:
     done = subprocess.run(
-        [sys.executable, "scripts/write_docs.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "scripts/write_docs.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
 def test_every_verb_is_told_of_in_some_page_that_a_person_wrote() -> None:
     generated = ("command-line.md", "study-file.md")
-    text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md") if page.name not in generated)
+    text = "".join(
+        page.read_text() for page in (ROOT / "docs").glob("*.md") if page.name not in generated
+    )
     assert [verb for verb in VERBS if f"windlass {verb}" not in text] == []
 
 
@@ -48,7 +54,9 @@ def test_the_study_of_the_readme_is_valid(project: Project) -> None:
 
 def test_no_file_has_marks_of_a_merge() -> None:
     """A merge that nobody resolved leaves two texts that contradict each other."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     mark = re.compile(rb"^(<{7}|>{7}) ", re.MULTILINE)
     files = [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
     assert [path for path in files if mark.search(path.read_bytes())] == []
@@ -56,7 +64,12 @@ def test_no_file_has_marks_of_a_merge() -> None:
 
 def code_that_means(words: str) -> int:
     """The code in the table of docs/failures.md whose row has these words."""
-    text = (ROOT / "docs/failures.md").read_text().partition("| code of a job |")[2].partition("\n\n")[0]
+    text = (
+        (ROOT / "docs/failures.md")
+        .read_text()
+        .partition("| code of a job |")[2]
+        .partition("\n\n")[0]
+    )
     rows = re.findall(r"^\| (\d+) \| (.*?) \|", text, re.MULTILINE)
     assert [int(code) for code, _ in rows] == sorted(
         value for name, value in vars(ends).items() if name.startswith("EXIT_")
@@ -76,10 +89,18 @@ def test_agents_end_with_the_codes_of_the_table(project: Project) -> None:
 
     def start(where: Path) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "windlass.agent", str(where)]
-        return subprocess.Popen(words, cwd=project.folder, env=project.env, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(
+            words, cwd=project.folder, env=project.env, stderr=subprocess.DEVNULL
+        )
 
-    assert start(folder).wait(120) == code_that_means("no trial failed for good here") == ends.EXIT_DONE
-    assert start(project.folder / "nothing").wait(120) == code_that_means("the study's folder cannot be used")
+    assert (
+        start(folder).wait(120)
+        == code_that_means("no trial failed for good here")
+        == ends.EXIT_DONE
+    )
+    assert start(project.folder / "nothing").wait(120) == code_that_means(
+        "the study's folder cannot be used"
+    )
     project.run("retry", "1", "--no-run")
     (project.folder / "begun-7").unlink()
     project.write("hold", "")

@@ -33,20 +33,35 @@ STUDIES = {
     "ladder/study.yaml": 45,
     "advanced/study.yaml": 30,
     "neural-ode/study.yaml": 30,
+    "container/study.yaml": 20,
+    "distributed/study.yaml": 3,
 }
 
 
 NO_STUDIES = ("pyproject.toml", "requirements.txt")
 # The first has several stages and needs data, the others packages that need not be here.
-STARTED_ELSEWHERE = ("advanced/study.yaml", "neural-ode/study.yaml", "rl-packing/study.yaml")
+STARTED_ELSEWHERE = (
+    "container/study.yaml",
+    "advanced/study.yaml",
+    "neural-ode/study.yaml",
+    "rl-packing/study.yaml",
+    "distributed/study.yaml",
+)
 
 
 def python(*words: str, folder: Path = QUICKSTART) -> subprocess.CompletedProcess[str]:
     """Start this Python as a user would by hand, outside any trial."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")
+    }
     environment |= {"PYTHONPATH": SOURCES, "PYTHONIOENCODING": "utf-8", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -88,7 +103,9 @@ def test_no_example_is_missing_here_or_in_the_readme() -> None:
     found = {
         str(path.relative_to(EXAMPLES))
         for path in EXAMPLES.rglob("*")
-        if path.suffix in (".yaml", ".txt", ".toml") and path.name not in NO_STUDIES and "datasets" not in path.parts
+        if path.suffix in (".yaml", ".txt", ".toml")
+        and path.name not in NO_STUDIES
+        and "datasets" not in path.parts
     }
     assert found == set(STUDIES)
     readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
@@ -113,10 +130,15 @@ class TestRandomWalk:
         assert errors[0.4, 0.8] == pytest.approx(0.26, abs=0.02)
 
     def test_it_converges_to_the_true_values(self) -> None:
-        assert numbers("error now", "value.py --lr 0.05 --trace 0.8 --steps 100 --learners 10")[-1] < 0.1
+        assert (
+            numbers("error now", "value.py --lr 0.05 --trace 0.8 --steps 100 --learners 10")[-1]
+            < 0.1
+        )
 
     def test_the_seed_decides_everything(self) -> None:
-        first, again, other = (numbers("error now", f"value.py --seed {seed}") for seed in (3, 3, 4))
+        first, again, other = (
+            numbers("error now", f"value.py --seed {seed}") for seed in (3, 3, 4)
+        )
         assert first == again
         assert first != other
 
@@ -146,11 +168,15 @@ class TestPacking:
     def test_ten_trials_make_three_agents(self, project: Project) -> None:
         """The last one has less to do, and there is none without."""
         shutil.copytree(EXAMPLES / "packing", project.folder, dirs_exist_ok=True)
-        plan = project.json("plan", "study.yaml", "--site", "cedar", "-a", "def-prof", "--trials", "2", "--json")
+        plan = project.json(
+            "plan", "study.yaml", "--site", "cedar", "-a", "def-prof", "--trials", "2", "--json"
+        )
         assert (plan["trials"], plan["slots"], plan["agents"]) == (10, 4, 3)
         assert (
             "--array=0-2\n"
-            in project.run("plan", "study.yaml", "--site", "cedar", "-a", "def-prof", "--trials", "2").stdout
+            in project.run(
+                "plan", "study.yaml", "--site", "cedar", "-a", "def-prof", "--trials", "2"
+            ).stdout
         )
 
     def test_large_steps_and_enough_units_win(self) -> None:
@@ -165,7 +191,9 @@ class TestPacking:
 
 class TestRlPacking:
     def test_what_is_measured_is_what_the_script_logs(self) -> None:
-        assert load_study(str(EXAMPLES / "rl-packing/study.yaml")).metric == Metric("ret", "maximize")
+        assert load_study(str(EXAMPLES / "rl-packing/study.yaml")).metric == Metric(
+            "ret", "maximize"
+        )
         script = (EXAMPLES / "rl-packing/train.py").read_text(encoding="utf-8")
         assert "windlass.log(step=step, of=options.steps, ret=" in script
 
@@ -176,7 +204,9 @@ class TestRlPacking:
             words = f"train.py --algo {algo} --lr {lr} --steps {steps} --seed 1"
             ended = python(*words.split(), folder=EXAMPLES / "rl-packing")
             assert ended.returncode == 0, ended.stderr
-            returns[algo, lr] = [float(number) for number in re.findall(r"return ([\d.]+)", ended.stdout)]
+            returns[algo, lr] = [
+                float(number) for number in re.findall(r"return ([\d.]+)", ended.stdout)
+            ]
         assert returns["ppo", 0.01][0] < 60 and max(returns["ppo", 0.01]) > 300
         assert max(returns["a2c", 0.001]) > 200 and max(returns["a2c", 0.01]) < 60
 
@@ -185,19 +215,40 @@ class TestAdvanced:
     def test_it_goes_on_where_it_was_and_pairs_win(self, tmp_path: Path) -> None:
         """A training in two pieces ends exactly as one in a single piece."""
         folder = tmp_path / "advanced"
-        shutil.copytree(EXAMPLES / "advanced", folder, ignore=shutil.ignore_patterns("datasets", ".windlass"))
+        shutil.copytree(
+            EXAMPLES / "advanced", folder, ignore=shutil.ignore_patterns("datasets", ".windlass")
+        )
         assert python("make_data.py", folder=folder).returncode == 0
         data = ["--data", "datasets/letters"]
-        assert "400 documents to learn from, 100 to judge by" in python("prepare.py", *data, folder=folder).stdout
+        assert (
+            "400 documents to learn from, 100 to judge by"
+            in python("prepare.py", *data, folder=folder).stdout
+        )
         assert python("prepare.py", "--data", "nowhere", folder=folder).returncode == 1
         errors = {}
         for order in (1, 2, 3):
-            words = [*data, "--order", str(order), "--model", f"{order}.json", "--checkpoints", f"saved-{order}"]
+            words = [
+                *data,
+                "--order",
+                str(order),
+                "--model",
+                f"{order}.json",
+                "--checkpoints",
+                f"saved-{order}",
+            ]
             assert python("train.py", *words, folder=folder).returncode == 0
             said = python("predict.py", *data, "--model", f"{order}.json", folder=folder).stdout
             errors[order] = float(said.split()[-1])
         assert errors[2] < errors[3] < errors[1], errors
-        words = [*data, "--model", "again.json", "--checkpoints", "again", "--resume", "saved-2/epoch-002.json"]
+        words = [
+            *data,
+            "--model",
+            "again.json",
+            "--checkpoints",
+            "again",
+            "--resume",
+            "saved-2/epoch-002.json",
+        ]
         assert "going on after epoch 2" in python("train.py", *words, folder=folder).stdout
         assert (folder / "again.json").read_text() == (folder / "2.json").read_text()
 
@@ -207,10 +258,16 @@ class TestNeuralOde:
         shutil.copytree(EXAMPLES / "neural-ode", project.folder, dirs_exist_ok=True)
         assert project.json("plan", "study.yaml", "--on", "local", "--json")["trials"] == 30
         shown = project.json("env", "show", "study.yaml", "--on", "local", "--json")
-        assert (shown["kind"], shown["value"], shown["problems"]) == ("build", "requirements.txt", [])
+        assert (shown["kind"], shown["value"], shown["problems"]) == (
+            "build",
+            "requirements.txt",
+            [],
+        )
 
 
-@pytest.mark.parametrize("script", ["value.py", "cartpole.py", "../packing/train.py", "../chain/train.py"])
+@pytest.mark.parametrize(
+    "script", ["value.py", "cartpole.py", "../packing/train.py", "../chain/train.py"]
+)
 def test_without_windlass_a_script_says_what_to_install(script: str) -> None:
     start = f"import runpy, sys; sys.modules['windlass'] = None; runpy.run_path('{script}', run_name='__main__')"
     ended = python("-c", start)
@@ -218,9 +275,13 @@ def test_without_windlass_a_script_says_what_to_install(script: str) -> None:
     assert "install Windlass" in ended.stderr
 
 
-def test_what_an_example_needs_is_named_before_it_runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_example_needs_is_named_before_it_runs(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs = {name: one.needs for name, one in read_examples().items() if one.needs}
-    assert needs == {"ladder": ("numpy",), "rl-packing": ("torch",)}, "the first one needs nothing but Python"
+    assert needs == {"ladder": ("numpy",), "rl-packing": ("torch",), "distributed": ("torch",)}, (
+        "the first one needs nothing but Python"
+    )
     bare = project.write("bin/python", f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
     bare.chmod(0o755)
     project.env["PATH"] = f"{bare.parent}:{project.env['PATH']}"

@@ -21,7 +21,10 @@ def old_study(project: Project) -> Project:
 
 def test_version_1_is_read(old_study: Project) -> None:
     status = old_study.json("status", "--json")
-    assert {state: count for state, count in status["counts"].items() if count} == {"done": 4, "failed": 2}
+    assert {state: count for state, count in status["counts"].items() if count} == {
+        "done": 4,
+        "failed": 2,
+    }
     assert status["damaged_lines"] == 0 and status["causes"] == {"failed": 2}
     rows = old_study.json("results", "--json")
     assert [(row["n"], row["seed"], row["attempts"], row["exit_code"]) for row in rows] == [
@@ -55,13 +58,18 @@ def version_0_1(project: Project) -> Project:
 def test_a_study_of_version_0_1_that_was_killed_goes_on(version_0_1: Project) -> None:
     status = version_0_1.json("status", "interrupted", "--json")
     counts = {state: count for state, count in status["counts"].items() if count}
-    assert counts == {"done": 6, "failed": 2, "interrupted": 2, "waiting": 2} and status["damaged_lines"] == 0
+    assert (
+        counts == {"done": 6, "failed": 2, "interrupted": 2, "waiting": 2}
+        and status["damaged_lines"] == 0
+    )
     rows = {row["number"]: row for row in version_0_1.json("results", "interrupted", "--json")}
     assert rows[0]["loss"] == 1.2 and rows[7]["loss"] == 2.8 and rows[4]["exit_code"] == 4
     done = version_0_1.run("run", "study.yaml", code=None)
     assert "12 trials, 6 to do" in done.stderr, done.stderr
     rows = {row["number"]: row for row in version_0_1.json("results", "interrupted", "--json")}
-    assert [rows[number]["state"] for number in range(12)] == ["done"] * 4 + ["failed"] * 2 + ["done"] * 6
+    assert [rows[number]["state"] for number in range(12)] == ["done"] * 4 + ["failed"] * 2 + [
+        "done"
+    ] * 6
     assert rows[0]["attempts"] == 1 and rows[11]["loss"] == 3.2
     assert version_0_1.run("logs", "0", "--study", "interrupted").stdout == "out 1 1\n"
     version_0_1.run("outputs", "--study", "interrupted", "--to", "got")
@@ -69,7 +77,9 @@ def test_a_study_of_version_0_1_that_was_killed_goes_on(version_0_1: Project) ->
     assert {"model 1 1", "model 4 2", "model 6 2"} <= texts
 
 
-def test_a_study_of_version_0_1_on_slurm_goes_on_here_from_its_checkpoints(version_0_1: Project) -> None:
+def test_a_study_of_version_0_1_on_slurm_goes_on_here_from_its_checkpoints(
+    version_0_1: Project,
+) -> None:
     counts = version_0_1.json("status", "cluster", "--json")["counts"]
     assert (counts["interrupted"], counts["waiting"]) == (2, 2)
     program = version_0_1.folder / "resume.py"
@@ -83,4 +93,6 @@ def test_a_study_of_version_0_1_on_slurm_goes_on_here_from_its_checkpoints(versi
 
 def test_a_measurement_of_version_0_1_counts(version_0_1: Project) -> None:
     assert "measured" in version_0_1.run("plan", "measured.yaml").stdout
-    assert [row["state"] for row in version_0_1.json("results", "measured", "--json")] == ["done"] * 2
+    assert [row["state"] for row in version_0_1.json("results", "measured", "--json")] == [
+        "done"
+    ] * 2

@@ -45,7 +45,9 @@ class Model:
         self.epoch += 1
 
     def error(self, documents: list[Document]) -> float:
-        return sum(self.guess(pieces) != language for language, pieces in documents) / len(documents)
+        return sum(self.guess(pieces) != language for language, pieces in documents) / len(
+            documents
+        )
 
     def save(self, path: str) -> None:
         """Whole or not at all: whoever finds the file finds all of it."""

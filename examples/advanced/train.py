@@ -16,12 +16,16 @@ import windlass  # always there inside a trial; to start this by hand, install W
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="train", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description="train", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--data", required=True, help="folder with train and test")
     parser.add_argument("--order", type=int, default=2, help="letters that are looked at together")
     parser.add_argument("--lr", type=float, default=0.1, help="step size")
     parser.add_argument("--epochs", type=int, default=5, help="times that all documents are seen")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the order in which they are seen")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the order in which they are seen"
+    )
     parser.add_argument("--model", default="model.json", help="where the model is written")
     parser.add_argument("--checkpoints", default="checkpoints", help="folder for checkpoints")
     parser.add_argument("--resume", help="checkpoint to go on from")

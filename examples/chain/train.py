@@ -34,8 +34,16 @@ def make_spirals() -> list[Point]:
 
 def new_state(seed: int, hidden: int) -> dict[str, Any]:
     rng = random.Random(seed)
-    units = [[rng.gauss(0, 4), rng.gauss(0, 4), rng.gauss(0, 2), rng.gauss(0, 0.1)] for _ in range(hidden)]
-    return {"step": 0, "units": units, "speeds": [[0.0] * 4 for _ in units], "random": rng.getstate()}
+    units = [
+        [rng.gauss(0, 4), rng.gauss(0, 4), rng.gauss(0, 2), rng.gauss(0, 0.1)]
+        for _ in range(hidden)
+    ]
+    return {
+        "step": 0,
+        "units": units,
+        "speeds": [[0.0] * 4 for _ in units],
+        "random": rng.getstate(),
+    }
 
 
 def learn(state: dict[str, Any], points: list[Point], lr: float, steps: int) -> None:
@@ -65,8 +73,12 @@ def learn(state: dict[str, Any], points: list[Point], lr: float, steps: int) -> 
 
 
 def error_of(state: dict[str, Any], points: list[Point]) -> float:
-    scores = [sum(d * math.tanh(a * x + b * y + c) for a, b, c, d in state["units"]) for x, y, _ in points]
-    return sum(score * side <= 0 for score, (_, _, side) in zip(scores, points, strict=True)) / len(points)
+    scores = [
+        sum(d * math.tanh(a * x + b * y + c) for a, b, c, d in state["units"]) for x, y, _ in points
+    ]
+    return sum(score * side <= 0 for score, (_, _, side) in zip(scores, points, strict=True)) / len(
+        points
+    )
 
 
 def save(state: dict[str, Any], folder: str) -> None:
@@ -80,16 +92,26 @@ def save(state: dict[str, Any], folder: str) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="two spirals", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description="two spirals", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--lr", type=float, default=0.03, help="step size")
     parser.add_argument("--hidden", type=int, default=16, help="hidden units")
-    parser.add_argument("--steps", type=int, default=60_000, help="steps of gradient descent in all")
+    parser.add_argument(
+        "--steps", type=int, default=60_000, help="steps of gradient descent in all"
+    )
     parser.add_argument("--every", type=int, default=500, help="steps between two reports")
-    parser.add_argument("--save-every", type=int, default=2_000, help="steps between two checkpoints")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first weights and of the order of points")
+    parser.add_argument(
+        "--save-every", type=int, default=2_000, help="steps between two checkpoints"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the first weights and of the order of points"
+    )
     parser.add_argument("--save-to", metavar="FOLDER", help="where checkpoints go")
     parser.add_argument("--load", metavar="FILE", help="the checkpoint to go on from")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds to wait after each report")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds to wait after each report"
+    )
     return parser.parse_args()
 
 

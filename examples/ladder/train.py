@@ -54,7 +54,9 @@ class Network:
     def loss(self, images: np.ndarray, labels: np.ndarray) -> float:
         _, scores = self.scores(images)
         scores = scores - scores.max(1, keepdims=True)
-        return float(np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(len(labels)), labels]))
+        return float(
+            np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(len(labels)), labels])
+        )
 
     def accuracy(self, images: np.ndarray, labels: np.ndarray) -> float:
         return float(np.mean(self.scores(images)[1].argmax(1) == labels))

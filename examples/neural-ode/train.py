@@ -29,7 +29,9 @@ def pendulum(_time: jax.Array, state: jax.Array, _args: None) -> jax.Array:
     return jnp.array([speed, -2.0 * jnp.sin(angle) - 0.25 * speed])
 
 
-def solve(law: Callable[..., jax.Array], start: jax.Array, solver: diffrax.AbstractSolver) -> jax.Array:
+def solve(
+    law: Callable[..., jax.Array], start: jax.Array, solver: diffrax.AbstractSolver
+) -> jax.Array:
     """The states at TIMES of the curve that begins at `start`."""
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(law),
@@ -99,7 +101,9 @@ def train(lr: float, width: int, solver: diffrax.AbstractSolver, steps: int, see
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fit a neural ODE to noisy curves of a pendulum.")
     parser.add_argument("--lr", type=float, default=0.01, help="step size of Adam")
-    parser.add_argument("--width", type=int, default=16, help="units in each of the two hidden layers")
+    parser.add_argument(
+        "--width", type=int, default=16, help="units in each of the two hidden layers"
+    )
     parser.add_argument("--solver", choices=sorted(SOLVERS), default="tsit5")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)

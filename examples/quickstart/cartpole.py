@@ -25,7 +25,9 @@ def push(carts: np.ndarray, right: np.ndarray) -> np.ndarray:
     force = np.where(right, FORCE_N, -FORCE_N)
     sine, cosine = np.sin(angle), np.cos(angle)
     drive = (force + POLE_MASS * HALF_POLE_M * spin**2 * sine) / mass
-    tilt = (GRAVITY * sine - cosine * drive) / (HALF_POLE_M * (4 / 3 - POLE_MASS * cosine**2 / mass))
+    tilt = (GRAVITY * sine - cosine * drive) / (
+        HALF_POLE_M * (4 / 3 - POLE_MASS * cosine**2 / mass)
+    )
     thrust = drive - POLE_MASS * HALF_POLE_M * tilt * cosine / mass
     return carts + TICK_S * np.stack([speed, thrust, spin, tilt], axis=1)
 
@@ -34,7 +36,12 @@ class Policy:
     """A network with one hidden layer that says how likely a push to the right is; learns with Adam."""
 
     def __init__(self, hidden: int, rng: np.random.Generator) -> None:
-        self.weights = [rng.normal(0, 0.5, (4, hidden)), np.zeros(hidden), np.zeros(hidden), np.zeros(1)]
+        self.weights = [
+            rng.normal(0, 0.5, (4, hidden)),
+            np.zeros(hidden),
+            np.zeros(hidden),
+            np.zeros(1),
+        ]
         self.mean = [np.zeros_like(weight) for weight in self.weights]
         self.square = [np.zeros_like(weight) for weight in self.weights]
         self.updates = 0
@@ -45,7 +52,9 @@ class Policy:
         hidden = np.tanh(carts @ into + bias)
         return 1 / (1 + np.exp(-(hidden @ out + last))), hidden
 
-    def improve(self, carts: np.ndarray, pushes: np.ndarray, advantages: np.ndarray, lr: float) -> None:
+    def improve(
+        self, carts: np.ndarray, pushes: np.ndarray, advantages: np.ndarray, lr: float
+    ) -> None:
         """Make pushes with a high advantage likelier: one step along the policy gradient."""
         chance, hidden = self.right(carts)
         at_output = (pushes - chance) * advantages / len(carts)

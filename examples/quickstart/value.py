@@ -31,7 +31,11 @@ def learn_episode(values: list[float], lr: float, trace: float, rng: random.Rand
         following = state + rng.choice((-1, 1))
         reward = 1.0 * (following == RIGHT_END) - 1.0 * (following == LEFT_END)
         surprise = reward + values[following] - values[state]
-        traces = {visited: trace * strength for visited, strength in traces.items() if trace * strength > FAINT}
+        traces = {
+            visited: trace * strength
+            for visited, strength in traces.items()
+            if trace * strength > FAINT
+        }
         traces[state] = 1.0  # "replacing" traces: stable for every step size up to 1
         for visited, strength in traces.items():
             values[visited] += lr * surprise * strength
@@ -40,7 +44,9 @@ def learn_episode(values: list[float], lr: float, trace: float, rng: random.Rand
 
 def rms_error(values: list[float]) -> float:
     """Distance from the true values: root of the mean square over states."""
-    return math.sqrt(fmean((values[state] - true) ** 2 for state, true in enumerate(TRUE_VALUES, 1)))
+    return math.sqrt(
+        fmean((values[state] - true) ** 2 for state, true in enumerate(TRUE_VALUES, 1))
+    )
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,9 +54,13 @@ def parse_arguments() -> argparse.Namespace:
         description="TD(λ) on a random walk", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--lr", type=float, default=0.1, help="step size, 0 to 1")
-    parser.add_argument("--trace", type=float, default=0.0, help="decay of the traces, 0 (plain TD) to 1")
+    parser.add_argument(
+        "--trace", type=float, default=0.0, help="decay of the traces, 0 (plain TD) to 1"
+    )
     parser.add_argument("--steps", type=int, default=10, help="episodes to learn from")
-    parser.add_argument("--learners", type=int, default=25, help="independent learners to average over")
+    parser.add_argument(
+        "--learners", type=int, default=25, help="independent learners to average over"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the random walks")
     return parser.parse_args()
 
@@ -58,7 +68,9 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     rng = random.Random(arguments.seed)
-    learners = [[0.0] * (STATES + 2) for _ in range(arguments.learners)]  # with both ends, whose values stay 0
+    learners = [
+        [0.0] * (STATES + 2) for _ in range(arguments.learners)
+    ]  # with both ends, whose values stay 0
     errors = []
     for step in range(1, arguments.steps + 1):
         for values in learners:

@@ -28,7 +28,9 @@ class Carts:
     def __init__(self, count: int, device: torch.device) -> None:
         self.state = torch.empty(count, 4, device=device).uniform_(-0.05, 0.05)
         self._age = torch.zeros(count, device=device)
-        self._ticks = torch.zeros((), device=device)  # of all that have ended since `mean_length` was asked
+        self._ticks = torch.zeros(
+            (), device=device
+        )  # of all that have ended since `mean_length` was asked
         self._ended = torch.zeros((), device=device)
 
     def push(self, right: torch.Tensor) -> torch.Tensor:
@@ -38,21 +40,31 @@ class Carts:
         force = FORCE_N * (2.0 * right - 1.0)
         sine, cosine = angle.sin(), angle.cos()
         drive = (force + POLE_MASS * HALF_POLE_M * spin**2 * sine) / mass
-        tilt = (GRAVITY * sine - cosine * drive) / (HALF_POLE_M * (4 / 3 - POLE_MASS * cosine**2 / mass))
+        tilt = (GRAVITY * sine - cosine * drive) / (
+            HALF_POLE_M * (4 / 3 - POLE_MASS * cosine**2 / mass)
+        )
         thrust = drive - POLE_MASS * HALF_POLE_M * tilt * cosine / mass
         moved = self.state + TICK_S * torch.stack([speed, thrust, spin, tilt], dim=1)
         self._age += 1
-        lost = (moved[:, 0].abs() > TRACK_M) | (moved[:, 2].abs() > FALLEN_RADIANS) | (self._age >= LONGEST)
+        lost = (
+            (moved[:, 0].abs() > TRACK_M)
+            | (moved[:, 2].abs() > FALLEN_RADIANS)
+            | (self._age >= LONGEST)
+        )
         over = lost.float()
         self._ticks += (self._age * over).sum()
         self._ended += over.sum()
         self._age *= 1 - over
-        self.state = torch.where(lost[:, None], torch.empty_like(moved).uniform_(-0.05, 0.05), moved)
+        self.state = torch.where(
+            lost[:, None], torch.empty_like(moved).uniform_(-0.05, 0.05), moved
+        )
         return over
 
     def mean_length(self) -> float:
         """Of the episodes that ended since the last time; of those under way where none did."""
-        mean = torch.where(self._ended > 0, self._ticks / self._ended.clamp(min=1), self._age.mean())
+        mean = torch.where(
+            self._ended > 0, self._ticks / self._ended.clamp(min=1), self._age.mean()
+        )
         self._ticks.zero_()
         self._ended.zero_()
         return float(mean)
@@ -63,7 +75,12 @@ class Agent(torch.nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        body = [torch.nn.Linear(4, width), torch.nn.Tanh(), torch.nn.Linear(width, width), torch.nn.Tanh()]
+        body = [
+            torch.nn.Linear(4, width),
+            torch.nn.Tanh(),
+            torch.nn.Linear(width, width),
+            torch.nn.Tanh(),
+        ]
         self.body = torch.nn.Sequential(*body)
         self.policy, self.value = torch.nn.Linear(width, 2), torch.nn.Linear(width, 1)
         torch.nn.init.orthogonal_(self.policy.weight, 0.01)
@@ -80,7 +97,9 @@ class Rollout:
     def __init__(self, ticks: int, carts: int, device: torch.device) -> None:
         self.states = torch.zeros(ticks, carts, 4, device=device)
         self.pushes = torch.zeros(ticks, carts, dtype=torch.long, device=device)
-        self.chances, self.values, self.over, self.advantages = torch.zeros(4, ticks, carts, device=device).unbind(0)
+        self.chances, self.values, self.over, self.advantages = torch.zeros(
+            4, ticks, carts, device=device
+        ).unbind(0)
 
     @torch.no_grad()
     def fill(self, agent: Agent, carts: Carts, gamma: float) -> None:
@@ -100,7 +119,9 @@ class Rollout:
             self.advantages[tick], following = ahead, self.values[tick]
 
 
-def improve(agent: Agent, seen: Rollout, optimiser: torch.optim.Optimizer, epochs: int, parts: int) -> None:
+def improve(
+    agent: Agent, seen: Rollout, optimiser: torch.optim.Optimizer, epochs: int, parts: int
+) -> None:
     """PPO's clipped objective; on the first pass it is A2C's."""
     states, pushes, old = seen.states.flatten(0, 1), seen.pushes.flatten(), seen.chances.flatten()
     advantages, goals = seen.advantages.flatten(), (seen.advantages + seen.values).flatten()
@@ -122,11 +143,14 @@ def improve(agent: Agent, seen: Rollout, optimiser: torch.optim.Optimizer, epoch
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="PPO and A2C on CartPole", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description="PPO and A2C on CartPole",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--algo", choices=sorted(SCHEDULES), default="ppo", help="how it learns")
     parser.add_argument("--lr", type=float, default=0.003, help="learning rate of Adam")
-    parser.add_argument("--gamma", type=float, default=0.99, help="how much what comes later counts")
+    parser.add_argument(
+        "--gamma", type=float, default=0.99, help="how much what comes later counts"
+    )
     parser.add_argument("--width", type=int, default=64, help="units of each hidden layer")
     parser.add_argument("--carts", type=int, default=64, help="carts that are pushed together")
     parser.add_argument("--steps", type=int, default=4096, help="ticks that every cart is pushed")

@@ -34,12 +34,18 @@ ACCOUNTS = """\
 
 
 def parse_words() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m scripts.slurm", description="A real Slurm on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.slurm", description="A real Slurm on this machine."
+    )
     parser.add_argument("verb", choices=["start", "stop"])
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where it lives (default: .slurm)")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="where it lives (default: .slurm)"
+    )
     parser.add_argument("--no-database", action="store_true", help="without accounting")
     parser.add_argument(
-        "--nodes-apart", action="store_true", help="nodes have nothing in common but shared folders (root only)"
+        "--nodes-apart",
+        action="store_true",
+        help="nodes have nothing in common but shared folders (root only)",
     )
     parser.add_argument(
         "--share",
@@ -55,10 +61,16 @@ def parse_words() -> argparse.Namespace:
         default="",
         help="with --nodes-apart: a real network file system that every node mounts for itself",
     )
-    parser.add_argument("--cpus", type=int, default=CPUS, help=f"of each node, pretended (default: {CPUS})")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a line of slurm.conf")
     parser.add_argument(
-        "--when-stdin-ends", action="store_true", help="wait until whoever holds standard input is gone"
+        "--cpus", type=int, default=CPUS, help=f"of each node, pretended (default: {CPUS})"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a line of slurm.conf"
+    )
+    parser.add_argument(
+        "--when-stdin-ends",
+        action="store_true",
+        help="wait until whoever holds standard input is gone",
     )
     return parser.parse_args()
 
@@ -77,10 +89,16 @@ def start(cluster: Cluster) -> None:
     if not cluster.exists:
         cluster.start()
     has_accounts = "slurmdbd" in cluster.processes
-    exports = "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in cluster.env.items())
+    exports = "\n".join(
+        f"  export {name}={shlex.quote(value)}" for name, value in cluster.env.items()
+    )
     accounts = ACCOUNTS if has_accounts else ""
     stop = stop_command(cluster.folder)
-    print(ABOUT.format(folder=cluster.folder, cpus=cluster.cpus, exports=exports, accounts=accounts, stop=stop))
+    print(
+        ABOUT.format(
+            folder=cluster.folder, cpus=cluster.cpus, exports=exports, accounts=accounts, stop=stop
+        )
+    )
 
 
 def main() -> int:

@@ -46,7 +46,13 @@ from .processes import (
 )
 from .storage import Storage, StorageRefused, is_mounted, signal_clients, unmount
 
-__all__ = ["Cluster", "ClusterError", "NodesApartRefused", "StorageRefused", "find_missing_programs"]
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "NodesApartRefused",
+    "StorageRefused",
+    "find_missing_programs",
+]
 
 KEEPER = Path(__file__).with_name("keeper.py")
 ROOT = Path(__file__).parent.parent.parent
@@ -132,12 +138,16 @@ class Cluster:
     def is_up(self) -> bool:
         """Everything that was started is alive."""
         processes = self.processes
-        return set(self.node_names) <= set(processes) and all(process.alive for process in processes.values())
+        return set(self.node_names) <= set(processes) and all(
+            process.alive for process in processes.values()
+        )
 
     def run(self, *words: str, timeout_s: float = 60.0) -> str:
         """What a command of Slurm's prints, for instance `run("squeue", "-h")`."""
         env = make_environment(self.env)
-        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=timeout_s)
+        done = subprocess.run(
+            words, env=env, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
         if done.returncode != 0:
             raise ClusterError(f"{' '.join(words)}: {(done.stderr + done.stdout).strip()}")
         return done.stdout
@@ -147,7 +157,9 @@ class Cluster:
     def start(self) -> None:
         missing = find_missing_programs()
         if missing:
-            raise ClusterError(f"not installed: {', '.join(missing)} (Debian: apt-get install {' '.join(PACKAGES)})")
+            raise ClusterError(
+                f"not installed: {', '.join(missing)} (Debian: apt-get install {' '.join(PACKAGES)})"
+            )
         if self.nodes_apart:
             check_nodes_apart()
         elif self.scratch_kind:
@@ -176,7 +188,9 @@ class Cluster:
         if self.scratch_kind:
             self._start_storage()
         if data is not None:
-            subprocess.run(["cp", "-a", "--sparse=always", f"{data}/.", str(self.home / "mysql")], check=True)
+            subprocess.run(
+                ["cp", "-a", "--sparse=always", f"{data}/.", str(self.home / "mysql")], check=True
+            )
             self._start_mariadb()
         self._wait("munged", (self.home / "run/munge").exists)
         if data is not None:
@@ -192,7 +206,10 @@ class Cluster:
         """End what was started, whatever state it is in, and remove the folder. Without a cluster: do nothing."""
         if self.exists:
             processes = self.processes
-            for name in [*self.node_names, *reversed([name for name in processes if name not in self.node_names])]:
+            for name in [
+                *self.node_names,
+                *reversed([name for name in processes if name not in self.node_names]),
+            ]:
                 if name in processes:
                     end_tree(processes[name])
             home = self.home
@@ -210,8 +227,14 @@ class Cluster:
 
     def kill_node(self, name: str) -> None:
         """Kill slurmd, and nothing else: jobs of the node go on."""
-        daemons = [stat for stat in find_descendants(self.processes[name].pid) if self._is_slurmd(name, stat.pid)]
-        killed = [process for stat in daemons if (process := make_process(name, stat.pid)) is not None]
+        daemons = [
+            stat
+            for stat in find_descendants(self.processes[name].pid)
+            if self._is_slurmd(name, stat.pid)
+        ]
+        killed = [
+            process for stat in daemons if (process := make_process(name, stat.pid)) is not None
+        ]
         for process in killed:
             send_signal(process.pid, process.start_ticks, signal.SIGKILL)
         if not wait_gone(killed, START_TIMEOUT_S):
@@ -227,7 +250,9 @@ class Cluster:
         if holder.alive:
             keepers = [stat for stat in find_descendants(holder.pid) if stat.parent == holder.pid]
             pid, ticks = (
-                (keepers[0].pid, keepers[0].start_ticks) if self.nodes_apart else (holder.pid, holder.start_ticks)
+                (keepers[0].pid, keepers[0].start_ticks)
+                if self.nodes_apart
+                else (holder.pid, holder.start_ticks)
             )
             send_signal(pid, ticks, signal.SIGUSR1)
         else:
@@ -279,7 +304,15 @@ class Cluster:
     def _write_files(self) -> None:
         home = make_home(self.folder)
         write_processes(home / "processes.json", [])
-        for name in ("etc", "run", "log", "state", "local", "dev", *(f"spool/{node}" for node in NODES)):
+        for name in (
+            "etc",
+            "run",
+            "log",
+            "state",
+            "local",
+            "dev",
+            *(f"spool/{node}" for node in NODES),
+        ):
             (home / name).mkdir(parents=True)
         (home / "local").chmod(0o1777)
         self._held = hold_ports(2 + len(NODES))
@@ -303,7 +336,9 @@ class Cluster:
             files["etc/job_submit.lua"] = self.job_submit_lua
         for name, text in files.items():
             (home / name).write_text(text)
-            (home / name).chmod({".sh": 0o755}.get(Path(name).suffix, 0o600 if "dbd" in name else 0o644))
+            (home / name).chmod(
+                {".sh": 0o755}.get(Path(name).suffix, 0o600 if "dbd" in name else 0o644)
+            )
         (home / "etc/munge.key").touch(0o600)
         (home / "etc/munge.key").write_bytes(os.urandom(128))
 
@@ -321,7 +356,11 @@ class Cluster:
 
     def _start_mariadb(self) -> None:
         home = self.home
-        paths = [f"--datadir={home}/mysql", f"--socket={home}/run/mysql", f"--pid-file={home}/run/mysql.pid"]
+        paths = [
+            f"--datadir={home}/mysql",
+            f"--socket={home}/run/mysql",
+            f"--pid-file={home}/run/mysql.pid",
+        ]
         self._start("mariadb", "mariadbd", *DATABASE_OPTIONS, *paths, f"--user={self.layout.user}")
 
     def _start_storage(self) -> None:
@@ -335,9 +374,13 @@ class Cluster:
         self._wait(LOGIN, lambda: is_mounted(self.scratch))
         # Written from a process of its own: where no server takes the data this would hang for good.
         words = ["sh", "-c", 'echo > "$0/.written" && rm "$0/.written"', str(self.scratch)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=START_TIMEOUT_S)
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=START_TIMEOUT_S
+        )
         if done.returncode != 0:
-            raise ClusterError(f"{self.scratch_kind}: nothing can be written: {done.stderr.strip()}")
+            raise ClusterError(
+                f"{self.scratch_kind}: nothing can be written: {done.stderr.strip()}"
+            )
 
     def _mount_argument(self) -> str:
         """What keeper.py needs to mount the scratch; empty where there is none."""
@@ -352,8 +395,20 @@ class Cluster:
         python = [sys.executable, "-IS", str(KEEPER)]
         if self.nodes_apart:
             namespaces = ["unshare", "--uts", "--pid", "--mount", "--fork", "--kill-child"]
-            shared = [self.home, self.folder, ROOT, Path(sys.prefix), Path(sys.base_prefix), *self.shared]
-            places = [name, str(self.home / "etc/hosts"), str(self.home / "local"), ":".join(map(str, shared))]
+            shared = [
+                self.home,
+                self.folder,
+                ROOT,
+                Path(sys.prefix),
+                Path(sys.base_prefix),
+                *self.shared,
+            ]
+            places = [
+                name,
+                str(self.home / "etc/hosts"),
+                str(self.home / "local"),
+                ":".join(map(str, shared)),
+            ]
             places.append(self._mount_argument())
             self._start(name, *namespaces, *python, "apart", *places, *command)
         else:
@@ -380,7 +435,9 @@ class Cluster:
         process = make_process(name, child.pid)
         if process is None:
             raise ClusterError(f"{name} ended at once")
-        write_processes(self.home / "processes.json", [*(self.processes | {name: process}).values()])
+        write_processes(
+            self.home / "processes.json", [*(self.processes | {name: process}).values()]
+        )
 
     def _stop(self, name: str, number: int) -> None:
         process = self.processes[name]
@@ -394,7 +451,9 @@ class Cluster:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not condition():
             if not process.alive or time.monotonic() > deadline:
-                text = "".join(path.read_text(errors="replace") for path in self.home.glob(f"log/*{name}*"))
+                text = "".join(
+                    path.read_text(errors="replace") for path in self.home.glob(f"log/*{name}*")
+                )
                 kind = PortTaken if "ddress already in use" in text else ClusterError
                 if "Lost connection to server" in text:
                     kind = DatabaseLost
@@ -404,7 +463,12 @@ class Cluster:
     def _wait_node(self, name: str) -> None:
         def is_back() -> bool:
             state = self.run("sinfo", "-h", "-N", "-n", name, "-o", "%T").split()
-            return bool(state) and state[0].rstrip("$@+") in ("idle", "mixed", "allocated", "completing")
+            return bool(state) and state[0].rstrip("$@+") in (
+                "idle",
+                "mixed",
+                "allocated",
+                "completing",
+            )
 
         self._wait(name, lambda: is_listening(self.layout.node_ports[name]))
         self._wait(name, is_back)
@@ -418,9 +482,16 @@ def prepare_database() -> Path:
     if cache.is_symlink() or cache.stat().st_uid != os.getuid():
         raise ClusterError(f"{cache} is not ours")
     env = make_environment({})
-    versions = [subprocess.check_output(words, env=env, text=True) for words in (["slurmd", "-V"], ["mariadbd", "-V"])]
+    versions = [
+        subprocess.check_output(words, env=env, text=True)
+        for words in (["slurmd", "-V"], ["mariadbd", "-V"])
+    ]
     sample = Layout("", user, "", 0, 0, dict.fromkeys(NODES, 0), "")
-    key = hashlib.sha256(repr([versions, render_accounts(user), render_slurm_conf(sample), DATABASE_OPTIONS]).encode())
+    key = hashlib.sha256(
+        repr(
+            [versions, render_accounts(user), render_slurm_conf(sample), DATABASE_OPTIONS]
+        ).encode()
+    )
     data = cache / key.hexdigest()[:16]
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -441,7 +512,13 @@ class DatabaseBuilder(Cluster):
         self._write_files()
         home, user = self.home, self.layout.user
         env = make_environment({})
-        words = ["mariadb-install-db", "--no-defaults", f"--datadir={home}/mysql", f"--user={user}", "--skip-test-db"]
+        words = [
+            "mariadb-install-db",
+            "--no-defaults",
+            f"--datadir={home}/mysql",
+            f"--user={user}",
+            "--skip-test-db",
+        ]
         words += ["--auth-root-authentication-method=socket", f"--auth-root-socket-user={user}"]
         words += ["--innodb-log-file-size=8M"]
         done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)

@@ -198,7 +198,9 @@ def render_slurmdbd_conf(layout: Layout) -> str:
 
 def render_accounts(user: str) -> str:
     """Commands for sacctmgr. GPUs can be limited only after slurmctld has told the database that there are some."""
-    commands = [f"add account {account} Description={account} Organization=lab" for account in ACCOUNTS]
+    commands = [
+        f"add account {account} Description={account} Organization=lab" for account in ACCOUNTS
+    ]
     commands += [
         # Beyond the first limit a job pends, beyond the second it is refused: sites do either.
         "add qos short MaxWall=01:00:00",

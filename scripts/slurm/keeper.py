@@ -65,7 +65,11 @@ def set_apart(hostname: str, hosts: str, local: str, shared: str, scratch: str) 
     mount("proc", "/proc", "proc")
     mount(hosts, "/etc/hosts", flags=MS_BIND)
     # A shared folder below a temporary one is opened before it is hidden, and bound to its place afterwards.
-    hidden = [folder for folder in shared.split(":") if folder.startswith(tuple(f"{root}/" for root in TEMPORARY))]
+    hidden = [
+        folder
+        for folder in shared.split(":")
+        if folder.startswith(tuple(f"{root}/" for root in TEMPORARY))
+    ]
     opened = {folder: os.open(folder, os.O_PATH | os.O_DIRECTORY) for folder in hidden}
     for root in TEMPORARY:
         if os.path.isdir(root):

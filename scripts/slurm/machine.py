@@ -59,7 +59,11 @@ class PortTaken(ClusterError):
 
 def make_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without what belongs to another cluster, and with Debian's folders of daemons."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "MYSQL_"))}
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("SLURM", "SBATCH", "MYSQL_"))
+    }
     env["PATH"] = f"{env.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     return {**env, **extra}
 
@@ -126,4 +130,6 @@ def check_nodes_apart() -> None:
     words = ["unshare", "--uts", "--pid", "--mount", "--fork", "true"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise NodesApartRefused(f"nodes with hostnames of their own need root: {done.stderr.strip()}")
+        raise NodesApartRefused(
+            f"nodes with hostnames of their own need root: {done.stderr.strip()}"
+        )

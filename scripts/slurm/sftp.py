@@ -12,7 +12,11 @@ import signal
 import socket
 import sys
 
-PROGRAMS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
+PROGRAMS = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+)
 
 
 def main(address: str, port: str, folder: str) -> None:
@@ -22,7 +26,9 @@ def main(address: str, port: str, folder: str) -> None:
     os.setsid()
     os.chdir(folder)
     program = next(path for path in PROGRAMS if os.access(path, os.X_OK))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the servers of connections that are closed
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_IGN
+    )  # nobody waits for the servers of connections that are closed
     while True:
         connection, _ = listener.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

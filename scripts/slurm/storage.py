@@ -21,7 +21,11 @@ ADDRESS = "10.99.0.1"  # MooseFS and GlusterFS refuse addresses of the loopback 
 TIMEOUT_S = 120.0
 KEEPER = Path(__file__).with_name("keeper.py")
 SFTP_PROGRAM = Path(__file__).with_name("sftp.py")
-SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
+SFTP_SERVERS = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+)
 FUSE = "/dev/fuse"
 
 
@@ -101,7 +105,9 @@ volume management
     option max-port 49300
 end-volume
 """
-GLUSTER = "gluster --mode=script --glusterd-sock={folder}/run/glusterd.socket --log-file={folder}/cli.log"
+GLUSTER = (
+    "gluster --mode=script --glusterd-sock={folder}/run/glusterd.socket --log-file={folder}/cli.log"
+)
 GLUSTERFS = FileSystem(
     packages=("glusterfs-server", "glusterfs-client"),
     programs=("glusterd", "gluster", "glusterfs"),
@@ -152,7 +158,11 @@ def find_obstacle(kind: str) -> str:
     if not os.access(FUSE, os.R_OK | os.W_OK):
         return f"{kind}: {FUSE} is missing, or may not be used"
     path = make_environment({})["PATH"]
-    missing = [name for name in system.programs if name != "sftp-server" and shutil.which(name, path=path) is None]
+    missing = [
+        name
+        for name in system.programs
+        if name != "sftp-server" and shutil.which(name, path=path) is None
+    ]
     if "sftp-server" in system.programs and find_sftp_server() is None:
         missing.append("sftp-server")
     if missing:
@@ -182,14 +192,26 @@ class Storage:
         if obstacle:
             raise StorageRefused(obstacle)
         (self.folder / "data").mkdir(parents=True)
-        texts = {"start.sh": self.system.start, "start-again.sh": self.system.start_again, **self.system.files}
+        texts = {
+            "start.sh": self.system.start,
+            "start-again.sh": self.system.start_again,
+            **self.system.files,
+        }
         for name, text in texts.items():
             (self.folder / name).write_text(self._fill(text))
 
     def holder_words(self) -> list[str]:
         """The command that holds the network and adopts the servers. It is ready once `ready_file` exists."""
         namespaces = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
-        return [*namespaces, sys.executable, "-IS", str(KEEPER), "network", ADDRESS, str(self.ready_file)]
+        return [
+            *namespaces,
+            sys.executable,
+            "-IS",
+            str(KEEPER),
+            "network",
+            ADDRESS,
+            str(self.ready_file),
+        ]
 
     def start_servers(self, holder: Process) -> None:
         self._execute(holder, "start.sh")
@@ -220,13 +242,26 @@ class Storage:
 
     def _is_server(self, pid: int) -> bool:
         words = read_command(pid)
-        return any(os.path.basename(word) in self.system.servers or word in self.system.servers for word in words[:3])
+        return any(
+            os.path.basename(word) in self.system.servers or word in self.system.servers
+            for word in words[:3]
+        )
 
     def _execute(self, holder: Process, script: str) -> None:
         """Run one of the scripts where the servers live. What it leaves in the background belongs to the holder."""
         (first,) = [stat.pid for stat in find_descendants(holder.pid) if stat.parent == holder.pid]
         log = self.folder / f"{script}.log"
-        words = ["nsenter", f"--target={first}", "--net", "--pid", "--mount", f"--wd={self.folder}", "sh", "-e", script]
+        words = [
+            "nsenter",
+            f"--target={first}",
+            "--net",
+            "--pid",
+            "--mount",
+            f"--wd={self.folder}",
+            "sh",
+            "-e",
+            script,
+        ]
         with log.open("ab") as output:
             try:
                 done = subprocess.run(
@@ -239,7 +274,9 @@ class Storage:
                     timeout=TIMEOUT_S,
                 )
             except subprocess.TimeoutExpired:
-                raise ClusterError(f"{self.kind}: {script} is too slow:\n{log.read_text(errors='replace')}") from None
+                raise ClusterError(
+                    f"{self.kind}: {script} is too slow:\n{log.read_text(errors='replace')}"
+                ) from None
         if done.returncode != 0:
             raise ClusterError(f"{self.kind}: {script} failed:\n{log.read_text(errors='replace')}")
 
@@ -270,7 +307,9 @@ def signal_clients(holder: Process, number: signal.Signals) -> None:
 def unmount(folder: Path) -> None:
     """Take the mount away from this machine, also where its client is dead or hangs."""
     while is_mounted(folder):
-        done = subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["umount", "--lazy", str(folder)], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0 and is_mounted(folder):
             raise ClusterError(f"{folder} cannot be unmounted: {done.stderr.strip()}")
 
@@ -278,4 +317,6 @@ def unmount(folder: Path) -> None:
 def is_mounted(folder: Path) -> bool:
     """Look without touching the file system, which may hang."""
     escaped = str(folder).replace("\\", "\\134").replace(" ", "\\040")
-    return any(line.split()[4] == escaped for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return any(
+        line.split()[4] == escaped for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    )

@@ -3,13 +3,17 @@
 import os
 import sys
 
-from windlass.track.log import log
-from windlass.track.turn import checkpoint_dir, remaining_s, should_stop
+from windlass.trial.log import log
+from windlass.trial.session import checkpoint_dir, remaining_s, should_stop
 
 # A trial finds this package in the shipped agent.pyz even where Windlass is not installed; where it is, both places
 # together make up the package, so that the `windlass` command keeps working inside a trial.
 if not os.path.isdir(__path__[0]):
-    __path__ += [path for path in (os.path.join(entry, "windlass") for entry in sys.path) if os.path.isdir(path)]
+    __path__ += [
+        path
+        for path in (os.path.join(entry, "windlass") for entry in sys.path)
+        if os.path.isdir(path)
+    ]
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "checkpoint_dir", "log", "remaining_s", "should_stop"]

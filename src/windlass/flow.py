@@ -1,67 +1,87 @@
-"""The whole story, top to bottom: a study becomes a plan, a plan a folder, a folder agents, agents results."""
+"""The whole story, written once for every place: a plan is checked, a folder prepared, agents started and followed.
+
+    plan (planning.py) → check → prepare → start → follow → settle
+
+Commands differ in what they plan, in what they show (`Reporter`) and in how far they go (`How`), not in this order.
+"""
 
 from __future__ import annotations
 
-import itertools
-import signal
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+import contextlib
+import glob
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from windlass.bundle.again import refresh_folder
 from windlass.bundle.data import pack_data
 from windlass.bundle.folder import Prepared, folder_error, prepare_folder
-from windlass.bundle.restore import restore_register
-from windlass.claims import ranges as rs
-from windlass.claims.client import ClientJournal, client_name
-from windlass.claims.first import find_stop, forget_first
-from windlass.claims.ranges import Ranges
-from windlass.claims.recover import ended_trials, recover
-from windlass.claims.register import Register, RegisterFile
-from windlass.claims.turn import Turn
 from windlass.collect.follow import Follower
-from windlass.collect.index import StudyIndex
-from windlass.collect.look import TimeLeftReader, find_lost
-from windlass.collect.submissions import read_submissions
-from windlass.collect.trial_ids import TrialIds
-from windlass.counted import counted
-from windlass.errors import AgentError, FolderError, OutOfReach
-from windlass.journal.write import DiskFull
-from windlass.launch.base import LaunchedAgents, Launcher
-from windlass.launch.control import send_cancel
-from windlass.model import Plan, Study, Submitted, Terms
-from windlass.paths import StudyPaths
-from windlass.patience import ending_early, forget_outage, insist
-from windlass.planning import done_numbers
-from windlass.refusals import check_local_plan
+from windlass.collect.index import open_index, read_done
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.client import client_name
+from windlass.core.claims.register import Register, RegisterFile
+from windlass.core.errors import InputError
+from windlass.core.journal.write import DiskFull
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.core.trust import make_folders
+from windlass.following import Following
+from windlass.model import Plan, Submitted, Trial
+from windlass.patience import insist
+from windlass.places.base import Agents, Place
+from windlass.rehearse import Rehearsal
 from windlass.search import iterate_trials
-from windlass.slurm.queue import read_last_queue
-from windlass.slurm.states import JobState
-from windlass.states import State
-from windlass.submission import agents_may_be_there, present_states, submit_agents
-from windlass.trust import check_trust, make_folders
 
 EXIT_DONE, EXIT_NOT_ALL_WELL, EXIT_INTERRUPTED = 0, 1, 130
-_AGENT_FULL, _AGENT_REFUSED, _AGENT_OUTDATED = 5, 2, 6
-_POLL_S = 0.1
-_ENDING_S = 3.0  # that the last jobs are given to end before the scheduler is asked
-_QUEUE_S = 10.0  # between questions to the scheduler
-_MOST_ENDING = 3  # answers that a job is still ending
-_JOBS_POLL_S = 0.5  # looks at files only; the scheduler is asked every 10 s at most
-_DEATHS_WITHOUT_PROGRESS = 3
+_MANY_TRIALS = 100_000
 
 
-class Reporter(Protocol):
-    """Shows what happens; the command line has one for terminals, one for pipes, one for --quiet."""
+class Reporter:
+    """Shows what happens. This one shows nothing; the command line has others for terminals, pipes and --quiet."""
+
+    def warn(self, warnings: Sequence[str]) -> None: ...
+
+    def confirm(self, question: str) -> None:
+        """Let the user agree. Raises an exception where the user does not."""
+
+    def planned(self, place: Place, plan: Plan) -> None:
+        """Nothing was looked at yet but the plan."""
+
+    def fetching(self, text: str) -> None:
+        """Something is fetched that agents cannot fetch where they run."""
+        self.say(text)
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None: ...
 
-    def submitting(self, plan: Plan, present: int) -> None: ...
+    def submitting(self, plan: Plan, present: int) -> None:
+        """Jobs are about to be submitted, beside so many agents that are there already."""
 
-    def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None: ...
+    def started(self, submitted: Submitted | None) -> None:
+        """Agents are there. `submitted` has their jobs; None: they are processes of this machine."""
+
+    def progress(
+        self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None
+    ) -> None: ...
 
     def say(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class How:
+    """How a study is run, beside its plan."""
+
+    sample: int | None = None  # only so many trials, far apart
+    # One agent first, which reports for so long what its trials use.
+    rehearse_s: float | None = None
+    wait: bool = True  # follow the agents to the end, also those that go on without us
+    stops: bool = False  # Ctrl-C ends the agents at once, wherever they are
+    slots: int | None = None  # of each agent; None: as planned
+    trials: Iterable[Trial] | None = None  # None: those of the study
+    # Goes into plan.json in the place of what the plan has.
+    more: Mapping[str, Any] = field(default_factory=dict)
+    on_end: Callable[..., None] | None = None  # is called for each attempt that has ended
 
 
 @dataclass(frozen=True)
@@ -71,393 +91,174 @@ class Outcome:
     paths: StudyPaths
     counts: Mapping[State, int]
     exit_code: int
+    submitted: Submitted | None = None  # None: nothing was
+    is_followed: bool = True  # False: the agents go on by themselves, and the counts are not known
 
 
-def submit_plan(
-    plan: Plan, reporter: Reporter, sample: int | None = None, rehearse_s: float | None = None
-) -> tuple[StudyPaths, Submitted]:
-    """Prepare the study's folder and see to it that there are agents for what is missing. Returns at once.
+def run_study(
+    place: Place, plan: Plan, reporter: Reporter, how: How, warnings: Sequence[str] = ()
+) -> Outcome:
+    """Check a plan and execute it. Trials that are done are not executed again.
 
-    With `rehearse_s`, one agent, which tells for so long what its trials use; see rehearse.py.
+    `warnings` are shown with those of the plan, before anything is done. Raises InputError where the plan cannot work.
+    """
+    check_plan(place, plan, reporter, warnings, asks=how.sample is None)
+    return execute_plan(place, plan, reporter, how)
+
+
+def check_plan(
+    place: Place, plan: Plan, reporter: Reporter, warnings: Sequence[str] = (), asks: bool = False
+) -> None:
+    """Warn, ask, check: all that comes before the first change. With `asks`, very many trials are to be confirmed."""
+    reporter.warn([*plan.study.warnings, *plan.warnings, *warnings])
+    if asks and plan.trial_count > _MANY_TRIALS:
+        reporter.confirm(f"these are {plan.trial_count:,} trials; go on?")
+    reporter.planned(place, plan)
+    place.require()
+    findings = place.find_problems(plan)
+    if findings.problems:
+        raise InputError(list(findings.problems))
+    reporter.warn(findings.warnings)
+    place.prepare(plan, reporter.fetching)
+
+
+def execute_plan(place: Place, plan: Plan, reporter: Reporter, how: How) -> Outcome:
+    """Prepare the study's folder, start agents and see the trials through."""
+    if how.sample is not None and not plan.own_folders and not place.elsewhere:
+        # In a folder that trials share, only then is it clear which of them wrote a file.
+        plan = replace(plan, slots=1)
+    with contextlib.ExitStack() as hold:
+        paths = prepare_study(plan, reporter, how, hold)
+        rehearsal = None if how.rehearse_s is None else Rehearsal(place, plan, paths, reporter.say)
+
+        def announce(present: int) -> None:
+            reporter.submitting(plan, present)
+
+        return run_folder(place, paths, reporter, how, announce, rehearsal, hold)
+
+
+def prepare_study(
+    plan: Plan, reporter: Reporter, how: How, hold: contextlib.ExitStack | None = None
+) -> StudyPaths:
+    """Write the study's folder, with its trials up for taking. Returns where that is.
+
+    With `hold`, the study's lock stays taken until that is closed.
     """
     paths = StudyPaths(plan.folder)
-    assert plan.terms is not None
+    more = dict(how.more)
+    if how.rehearse_s is not None:
+        more["rehearse_s"] = how.rehearse_s
+    if how.sample is not None and plan.study.on_nan != "ignore":
+        # A sample shows whether trials work at all: NaN anywhere is a failure.
+        more["watch_nan"] = True
+
+    def step() -> Prepared:
+        """Write the folder. It may be called again after an outage: what is there already is recognised."""
+        trials = iterate_trials(plan.study) if how.trials is None else how.trials
+        return prepare_folder(
+            plan, trials, lambda: read_done(paths), client_name(), how.sample, more, hold
+        )
+
     try:
-        make_folders(paths, plan.settings["share"].value == "group")
-        pack_data(plan)  # may take long: before the turn, which others would take for lost
-        register_file = RegisterFile(paths.claims, client_name())
-        restore_register(paths, register_file)
-        with Turn(register_file, paths.folder):
-            more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
-            prepared = _prepare(plan, paths, sample, more)
-            reporter.prepared(plan, prepared)
-            wanted = agents_wanted(plan.terms, prepared.register)
-            if rehearse_s is not None:
-                wanted = min(1, wanted)
-            return paths, submit_agents(plan.terms, paths, wanted, lambda present: reporter.submitting(plan, present))
+        if plan.study.data:
+            make_folders(paths, plan.settings["share"].value == "group")
+            # It may take so long that others would take the lock of the folder for lost.
+            pack_data(plan)
+        prepared = insist(step, paths.folder)
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
-
-
-def _prepare(plan: Plan, paths: StudyPaths, sample: int | None, more: Mapping[str, Any]) -> Prepared:
-    def step() -> Prepared:
-        trials = iterate_trials(plan.study)
-        return prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), sample, more)
-
-    return insist(step, paths.folder)
-
-
-def _rehearsal(rehearse_s: float | None) -> dict[str, Any]:
-    return {} if rehearse_s is None else {"rehearse_s": rehearse_s}
-
-
-def _watching(study: Study, sample: int | None) -> dict[str, Any]:
-    """A sample asks whether trials work at all: NaN in their metrics or in the files that they write is a failure."""
-    return {} if sample is None or study.on_nan == "ignore" else {"watch_nan": True}
-
-
-def submit_folder(paths: StudyPaths, terms: Terms) -> Submitted:
-    """See to it that there are agents for what is up for taking in a prepared folder."""
-    check_trust(paths)
-    register_file = RegisterFile(paths.claims, client_name())
-    with Turn(register_file, paths.folder):
-        return submit_agents(terms, paths, agents_wanted(terms, register_file.read()))
-
-
-def agents_wanted(terms: Terms, register: Register) -> int:
-    """As many as planned, but no more than have something to do; none where nothing is up for taking."""
-    if not register.todo:
-        return 0
-    open_trials = rs.count(register.todo) + rs.count(register.held_ranges())
-    return min(terms.agents, -(-open_trials // terms.slots))
-
-
-def follow_jobs(
-    paths: StudyPaths, reporter: Reporter, on_end: Callable[..., None] | None = None, is_sample: bool = False
-) -> Outcome:
-    """Watch a study's jobs until its trials are through or no agent is left. Ctrl-C ends the watching, not the jobs.
-
-    Returns once the jobs are over: what the scheduler says of them then is final. The time left is the one that
-    `windlass status` shows.
-    """
-    register = RegisterFile(paths.claims, client_name()).read()
-    follower = Follower(paths, register.count, register.current, on_end)
-    follower.skip_existing(pass_on=True)
-    total = rs.count(register.current)
-    left_s = TimeLeftReader(paths)
-    interrupted = False
-    try:
-        while True:
-            follower.update()
-            reporter.progress(follower, total, left_s)
-            if not study_is_under_way(paths):
-                break
-            time.sleep(_JOBS_POLL_S)
-        follower.update()
-        reporter.progress(follower, total, left_s)
-        end_idle_jobs(paths)
-        wait_for_jobs(paths)
-    except KeyboardInterrupt:
-        interrupted = True
-        reporter.say("the jobs go on; `windlass status` shows how far they are, `windlass cancel` ends them")
-    return _outcome(paths, register, interrupted, is_sample)
-
-
-def wait_for_jobs(paths: StudyPaths) -> None:
-    """Return when no job of the study runs any more.
-
-    Its trials are through: the scheduler is asked once before the ten seconds are over that are between questions.
-
-    A job that is only ending is not waited for longer than half a minute: a dead node can keep it so for hours.
-    """
-    ending = 0
-    for pause_s in itertools.chain((_ENDING_S,), itertools.repeat(_QUEUE_S)):
-        time.sleep(pause_s)
-        states = present_states(paths, pause_s)
-        ending += JobState.ENDING in states
-        if JobState.RUNNING not in states and (JobState.ENDING not in states or ending > _MOST_ENDING):
-            return
-
-
-def end_idle_jobs(paths: StudyPaths) -> None:
-    """Jobs that wait although nothing is left for them would only take their turn in the queue for nothing."""
-    register_file = RegisterFile(paths.claims, client_name())
-    with Turn(register_file, paths.folder):
-        register = register_file.read()
-        jobs = [str(one.job) for one in read_submissions(paths) if one.job is not None]
-        queue = read_last_queue(paths.queue)
-        waiting = (
-            {str(row.array) for row in queue.rows if row.state is JobState.WAITING} if queue is not None else set()
-        )
-        if not register.held and (not register.todo or find_stop(register.learned) is not None):
-            send_cancel([job for job in jobs if job in waiting], only_waiting=True)
-
-
-def study_is_under_way(paths: StudyPaths) -> bool:
-    """Whether a trial is open and an agent waits or runs for it. Without an answer of the scheduler: it is."""
-    register_file = RegisterFile(paths.claims, client_name())
-    register = register_file.read()
-    if not register.held and (not register.todo or find_stop(register.learned) is not None):
-        return False
-    if agents_may_be_there(paths):
-        return True
-    recovered = recover(paths, register_file)
-    register = register_file.read()
-    return bool(register.held) and not recovered.dead
-
-
-def run_plan(
-    plan: Plan,
-    launcher: Launcher,
-    reporter: Reporter,
-    on_end: Callable[..., None] | None = None,
-    sample: int | None = None,
-    rehearse_s: float | None = None,
-) -> Outcome:
-    """Prepare the study's folder and see its trials through. Trials that are done are not executed again."""
-    paths = StudyPaths(plan.folder)
-    check_local_plan(plan)
-    if sample is not None and not plan.own_folders:
-        plan = replace(plan, slots=1)  # in a folder that trials share, only then is it clear which of them wrote a file
-    more = {**_rehearsal(rehearse_s), **_watching(plan.study, sample)}
-    prepared = _prepare(plan, paths, sample, more)
     reporter.prepared(plan, prepared)
-    return run_folder(paths, plan.slots, launcher, reporter, on_end, sample is not None)
+    return paths
 
 
 def run_folder(
+    place: Place,
     paths: StudyPaths,
-    slots: int,
-    launcher: Launcher,
     reporter: Reporter,
-    on_end: Callable[..., None] | None = None,
-    is_sample: bool = False,
+    how: How,
+    announce: Callable[[int], None] | None = None,
+    rehearsal: Rehearsal | None = None,
+    hold: contextlib.ExitStack | None = None,
 ) -> Outcome:
-    """See the trials of a prepared folder through. Of a sample, only what was put up has to end well."""
-    check_trust(paths)
+    """See to it that agents work on a prepared folder and, unless they go on without us, follow them to the end.
+
+    `hold` has the study's lock, where it was taken to prepare the folder; it is given up as soon as agents are started.
+    Of a sample, only the trials that were put up have to end well. Raises RehearsalError where a rehearsal shows that
+    trials do not fit; its agent has been ended then.
+    """
     register = RegisterFile(paths.claims, client_name()).read()
-    interrupted = False
-    if register.todo or register.held:
-        follower = Follower(paths, register.count, register.current, on_end)
-        follower.skip_existing()
-        interrupted = _supervise(paths, slots, launcher, reporter, follower, rs.count(register.current))
-    return _outcome(paths, register, interrupted, is_sample)
+    follows = how.wait or not place.elsewhere
+    follower = Follower(paths, register.count, register.current, how.on_end)
+    if follows:
+        follower.skip_existing(pass_on=True)
+
+    def start() -> Agents | None:
+        """Start the agents that are missing and, with a rehearsal, watch the first one."""
+        try:
+            agents = place.start(paths, 1 if rehearsal is not None else None, how.slots, announce)
+            if hold is not None:
+                hold.close()  # Trials may take days, and meanwhile other clients must be able to add some.
+        except (OSError, DiskFull) as error:
+            raise folder_error(error, paths.folder) from error
+        return agents if rehearsal is None or agents is None else rehearsal.watch(agents)
+
+    agents = start()
+    submitted = None
+    if agents is not None:
+        submitted = agents.submitted
+        reporter.started(submitted)
+    if not follows:
+        return Outcome(paths, {}, EXIT_DONE, submitted, is_followed=False)
+    total = rs.count(register.current)
+    following = Following(paths, follower, total, reporter, place.elsewhere, how.stops)
+    interrupted = following.see_through(agents, start)
+    if rehearsal is not None:
+        rehearsal.raise_for_refusal()
+    return _settle(paths, register, interrupted, how.sample is not None, submitted)
 
 
-def _outcome(paths: StudyPaths, register: Register, interrupted: bool, is_sample: bool) -> Outcome:
-    counts = count_states(paths, register)
-    expected = rs.count(register.current) - (counts[State.WAITING] if is_sample and not interrupted else 0)
+def _settle(
+    paths: StudyPaths,
+    register: Register,
+    interrupted: bool,
+    is_sample: bool,
+    submitted: Submitted | None,
+) -> Outcome:
+    """How the run ended: with exit code 0 only if every trial that had to be executed is done."""
+    with open_index(paths) as index:
+        counts = index.counts(register.count, register.current)
+    expected = rs.count(register.current) - (
+        counts[State.WAITING] if is_sample and not interrupted else 0
+    )
+    code = EXIT_INTERRUPTED if interrupted else EXIT_NOT_ALL_WELL
     if counts[State.DONE] == expected:
-        return Outcome(paths, counts, EXIT_DONE)
-    return Outcome(paths, counts, EXIT_INTERRUPTED if interrupted else EXIT_NOT_ALL_WELL)
+        code = EXIT_DONE
+    return Outcome(paths, counts, code, submitted)
 
 
-def count_states(paths: StudyPaths, register: Register) -> dict[State, int]:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        return index.counts(register.count, register.current)
-    finally:
-        index.close()
+@contextlib.contextmanager
+def try_study(place: Place, plan: Plan, reporter: Reporter, how: How) -> Iterator[Outcome]:
+    """Run a study that only finds something out, in a folder of its own, which is gone afterwards.
 
-
-# -- following agents to the end
-
-
-class _Interrupts:
-    """Counts Ctrl-C: the first asks to finish what is under way, the second to stop it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._old: dict[int, Any] = {}
-
-    def __enter__(self) -> _Interrupts:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._old[number] = signal.signal(number, self._count)
-        return self
-
-    def _count(self, number: int, _frame: object) -> None:
-        self.count += 1 if number == signal.SIGINT else 2
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-
-def _supervise(
-    paths: StudyPaths, slots: int, launcher: Launcher, reporter: Reporter, follower: Follower, total: int
-) -> bool:
-    """Keep an agent going until the trials are through. Returns whether the user interrupted it."""
-    deaths = 0
-    with _Interrupts() as interrupts, ending_early(lambda: interrupts.count > 1):
-        while True:
-            ended_before = follower.ended
-            agents = launcher.launch(paths.folder, slots)
-            try:
-                code = _follow(agents, interrupts, reporter, follower, total)
-                complaints = agents.complaints().strip()
-            finally:
-                agents.close()
-            _raise_for(code, paths, complaints)
-            if complaints:
-                reporter.say(complaints)
-            if code == _AGENT_OUTDATED and not interrupts.count:
-                reporter.say("the code or the settings have changed: another agent goes on with them as they are now")
-                continue
-            if interrupts.count or code >= 0:
-                return interrupts.count > 0
-            # Killed by a signal that was not ours: what it held is taken back, and another agent goes on.
-            deaths = 1 if follower.ended > ended_before else deaths + 1
-            if deaths >= _DEATHS_WITHOUT_PROGRESS:
-                raise AgentError(
-                    f"the agent was killed by signal {-code} {counted(deaths, 'time')} without finishing a trial"
-                )
-            recover(paths, RegisterFile(paths.claims, client_name()))
-            reporter.say(f"the agent was killed by signal {-code}; another one goes on")
-
-
-def _follow(agents: LaunchedAgents, interrupts: _Interrupts, reporter: Reporter, follower: Follower, total: int) -> int:
-    heard = 0
-    pause_s = _POLL_S
-    while True:
-        code = agents.wait(pause_s)
-        began = time.monotonic()
-        if _update(follower, interrupts, heard, code is not None) or code is not None:
-            reporter.progress(follower, total)
-        count = interrupts.count  # looked at once: another may come at any moment
-        if count > heard:
-            _pass_on(agents, heard, count, reporter, follower)
-            heard = count
-        if code is not None:
-            return code
-        # Looking must stay cheap next to what is looked at.
-        pause_s = min(2.0, max(_POLL_S, 20 * (time.monotonic() - began)))
-
-
-def _update(follower: Follower, interrupts: _Interrupts, heard: int, is_last: bool) -> bool:
-    """Read what is new in the journals. While an agent is there, a folder out of reach is not the end.
-
-    The agent has patience of its own, and how long it lasts is for the agent to decide. Ctrl-C must get through to it.
+    Ctrl-C ends its agents, wherever they are, and is raised again.
     """
+    with own_folder(plan.folder) as paths:
+        check_plan(place, plan, reporter)
+        outcome = execute_plan(place, plan, reporter, replace(how, stops=True))
+        if outcome.exit_code == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        yield replace(outcome, paths=paths)
+
+
+@contextlib.contextmanager
+def own_folder(folder: str) -> Iterator[StudyPaths]:
+    """The folder of a study that only finds something out. It is removed at the end, with the logs of its jobs."""
+    paths = StudyPaths(folder)
     try:
-        with ending_early(lambda: interrupts.count > heard):
-            news = follower.update()
-    except OutOfReach:
-        if is_last:
-            raise
-        return False
-    forget_outage()
-    return news
-
-
-def _pass_on(agents: LaunchedAgents, heard: int, count: int, reporter: Reporter, follower: Follower) -> None:
-    if heard == 0 and count == 1:
-        running = follower.count(State.RUNNING)
-        reporter.say(f"finishing {counted(running, 'running trial')} and taking no more; Ctrl-C again stops at once")
-        agents.drain()
-    else:
-        reporter.say("stopping the running trials")
-        agents.stop()
-
-
-def _raise_for(code: int, paths: StudyPaths, complaints: str) -> None:
-    if code == _AGENT_FULL:
-        raise folder_error(DiskFull(paths.folder), paths.folder)
-    if code == _AGENT_REFUSED:
-        raise FolderError(complaints or f"the agent could not work in {paths.folder}")
-
-
-# -- changing what is to be done
-
-
-def cancel_trials(paths: StudyPaths, chosen: Ranges) -> Ranges:
-    """Take trials off the list; agents stop those under way within seconds. Returns what was cancelled."""
-    register_file = RegisterFile(paths.claims, client_name())
-    cancelled: Ranges = []
-
-    def change(register: Register) -> Register:
-        # Read after the register: what an agent has finished it may hold for a while yet.
-        finished = {number for agent in register.held for number in ended_trials(paths, agent)}
-        held = rs.subtract(register.held_ranges(), rs.from_numbers(finished))
-        cancelled[:] = rs.intersect(rs.union(register.todo, held), chosen)
-        register.todo = rs.subtract(register.todo, chosen)
-        register.cancelled = rs.union(register.cancelled, cancelled)
-        return register
-
-    # Of those under way their agents tell more when they have ended; if they still can.
-    _change(paths, register_file, change, "cancel", cancelled)
-    return cancelled
-
-
-def refresh_code(paths: StudyPaths) -> Mapping[str, Any] | None:
-    """Have trials that are put back use the project as it is now. Returns the frozen code; None where it is live."""
-    try:
-        return refresh_folder(paths, client_name())
-    except (OSError, DiskFull) as error:
-        raise folder_error(error, paths.folder) from error
-
-
-def retry_trials(paths: StudyPaths, chosen: Ranges, keep_going: bool = False) -> Ranges:
-    """Put trials back on the list, whatever became of them; not those under way. Returns what was put back.
-
-    A study that has stopped because its first trials all failed alike goes on. It may stop again for the same reason,
-    unless other trials of it are done or `keep_going` is set.
-    """
-    register_file = RegisterFile(paths.claims, client_name())
-    put_back: Ranges = []
-
-    def change(register: Register) -> Register:
-        # Also those that are on the list already: what a dead agent held has just been put there.
-        put_back[:] = rs.subtract(chosen, register.held_ranges())
-        register.todo = rs.union(register.todo, put_back)
-        register.cancelled = rs.subtract(register.cancelled, chosen)
-        done = rs.intersect(rs.from_numbers(done_numbers(paths)), register.current)
-        register.learned = forget_first(register.learned, keep_going or bool(rs.subtract(done, put_back)))
-        return register
-
-    _change(paths, register_file, change, "retry", put_back)
-    return put_back
-
-
-def set_throttle(paths: StudyPaths, limit: int) -> None:
-    """Let so many agents hold trials at a time, 0 for any number. Those that are too many end by themselves."""
-
-    def change(register: Register) -> Register | None:
-        before, register.throttle = register.throttle, limit or None
-        return None if register.throttle == before else register
-
-    try:
-        RegisterFile(paths.claims, client_name()).update(change)
-    except (OSError, DiskFull) as error:
-        raise folder_error(error, paths.folder) from error
-
-
-def _change(
-    paths: StudyPaths, register_file: RegisterFile, change: Callable[[Register], Register], kind: str, changed: Ranges
-) -> None:
-    """Make a change of the register and write it down; `change` fills `changed`."""
-
-    def record() -> None:
-        with ClientJournal(paths) as journal:
-            journal.write({"e": kind, "r": changed, **TrialIds(paths).render(changed)})
-
-    try:
-        insist(lambda: recover(paths, register_file), paths.folder)
-        insist(lambda: register_file.update(change), paths.folder)
-        if changed:
-            insist(record, paths.folder)
-    except (OSError, DiskFull) as error:
-        raise folder_error(error, paths.folder) from error
-
-
-def chosen_states(paths: StudyPaths, register: Register, states: Sequence[State]) -> Ranges:
-    """The trials of the study as it stands now that are in one of these states."""
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        found = set(index.numbers(states))
-        if State.INTERRUPTED in states:
-            found |= find_lost(paths, index)
-        return rs.intersect(rs.from_numbers(found), register.current)
+        yield paths
     finally:
-        index.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        for log in glob.glob(
+            glob.escape(os.path.join(paths.hpc_outputs, os.path.basename(folder))) + "_*.out"
+        ):
+            os.unlink(log)

@@ -1,6 +1,6 @@
 """What `windlass measure` found: the shape of measured.json in a study's folder. Frozen values; they touch nothing.
 
-The node writes it as plain JSON (agent/survey.py); everybody else reads it through here.
+The node writes it as plain JSON (agent/survey/survey.py); everybody else reads it through here.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Measurement:
     warm_s: float | None = None  # where trials start warm: what the first one took to begin
     took_s: float = 0.0
     warnings: tuple[str, ...] = ()
-    seen: Mapping[str, Any] = field(default_factory=dict)  # what the framework says of itself and its devices
+    # What the framework says of itself and its devices.
+    seen: Mapping[str, Any] = field(default_factory=dict)
 
 
 _Value = TypeVar("_Value")
@@ -118,17 +119,26 @@ _Value = TypeVar("_Value")
 def parse_measurement(data: Mapping[str, Any]) -> Measurement:
     """measured.json as a value. Keys that a later version may have added are left out. Raises ValueError."""
     if data.get("version") != MEASURED_VERSION:
-        raise ValueError(f"measured.json is of version {data.get('version')}, this Windlass reads {MEASURED_VERSION}")
+        raise ValueError(
+            f"measured.json is of version {data.get('version')}, this Windlass reads {MEASURED_VERSION}"
+        )
     probes = tuple(_make(Probe, probe) for probe in data.get("probes", ()))
     rounds = tuple(_make(Round, one) for one in data.get("rounds", ()))
     choice = _make(Choice, data["choice"]) if data.get("choice") else None
     device = _make(MeasuredDevice, data["device"]) if data.get("device") else None
-    return _make(Measurement, {**data, "probes": probes, "rounds": rounds, "choice": choice, "device": device})
+    return _make(
+        Measurement,
+        {**data, "probes": probes, "rounds": rounds, "choice": choice, "device": device},
+    )
 
 
 def _make(kind: type[_Value], data: Mapping[str, Any]) -> _Value:
     names = {one.name: str(one.type) for one in fields(kind)}  # type: ignore[arg-type]
-    tupled = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in names}
+    tupled = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in data.items()
+        if key in names
+    }
     for key, value in tupled.items():
         if not _is_like(value, names[key]):
             raise ValueError(f"{kind.__name__}.{key} is {str(value)[:40]!r}")
@@ -144,7 +154,13 @@ def _is_like(value: Any, wanted: str) -> bool:
         return _is_number(value) and (plain == "float" or value == int(value))
     if plain == "Span":
         return isinstance(value, tuple) and len(value) == 3 and all(map(_is_number, value))
-    kinds: dict[str, type] = {"str": str, "bool": bool, "Mode": str, "tuple": tuple, "Mapping": Mapping}
+    kinds: dict[str, type] = {
+        "str": str,
+        "bool": bool,
+        "Mode": str,
+        "tuple": tuple,
+        "Mapping": Mapping,
+    }
     expected = kinds.get(plain.partition("[")[0])
     return expected is None or isinstance(value, expected)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Goal = Literal["minimize", "maximize"]
@@ -47,18 +47,6 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What one trial takes. None: not said."""
-
-    cpus: float | None = None
-    memory_mb: int | None = None
-    gpus: float | None = None
-    gpu_memory_mb: int | None = None
-    time_s: float | None = None
-    gpu_type: str | None = None
-
-
-@dataclass(frozen=True)
 class Stage:
     """One command of a trial. With `shell`, `words` is a single string for ``/bin/sh -c``.
 
@@ -88,14 +76,15 @@ class Parameter:
     values: tuple[Any, ...] = ()
     distribution: Distribution | None = None
     weights: tuple[float, ...] = ()
-    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # exists only where all of these hold
+    # Exists only where all of these hold.
+    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Space:
     """Everything `search` needs to make settings."""
 
-    method: Literal["grid", "random", "list"] = "grid"
+    method: str = "grid"  # a module of search/methods/
     parameters: tuple[Parameter, ...] = ()
     zips: tuple[tuple[str, ...], ...] = ()
     exclude: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
@@ -137,23 +126,29 @@ class Data:
 class Environment:
     """What is activated before anything is started."""
 
-    kind: Literal["", "venv", "conda", "uv", "build"] = ""
+    kind: str = ""  # a module of environments/; "": none but modules and lines of the user's
     value: str = ""  # folder of a venv, name or folder of a conda environment, file to build from
     place: Literal["shared", "node"] = "shared"  # where something that is built is built
     modules: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()  # lines for the shell
+    options: Mapping[str, Any] = field(default_factory=dict)  # the other keys of the kind
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """How a trial continues where it was."""
 
-    dir: str | None = None  # default: checkpoints/<trial id> in the study's folder; may hold placeholders
+    # Default: checkpoints/<trial id> in the study's folder; may hold placeholders.
+    dir: str | None = None
     pattern: tuple[str, ...] = ()  # names of checkpoints; default: usual endings
-    resume: tuple[str, ...] = ()  # words added where there is a checkpoint: --load-checkpoint {checkpoint}
+    resume: tuple[
+        str, ...
+    ] = ()  # words added where there is a checkpoint: --load-checkpoint {checkpoint}
     write: tuple[str, ...] = ()  # words added always: --write-checkpoints-to {checkpoint_dir}
     done: str | None = None  # a file (pattern) in the folder that says that the work is done
-    validate: tuple[str, ...] = ()  # a command that ends with 0 for a good one: python check.py {checkpoint}
+    validate: tuple[
+        str, ...
+    ] = ()  # a command that ends with 0 for a good one: python check.py {checkpoint}
     keep: int = 2  # newest ones that are kept when the trial is done; 0: all
 
 
@@ -184,7 +179,8 @@ class Rung:
     name: str
     expect: tuple[Expectation, ...]
     stages: tuple[Stage, ...]
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # in place of the study's own values
+    # In place of the study's own values.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     own_command: bool = False  # its words are not those of the study
     timeout_s: float | None = None
 
@@ -193,7 +189,7 @@ class Rung:
 class ConfigFile:
     """A configuration file of the user's program, of which each trial gets a copy with its settings in it.
 
-    `tree` is the file's content as `configcopy.py` describes it; `places` says for each parameter that the file
+    `tree` is the file's content as `core/configcopy.py` describes it; `places` says for each parameter that the file
     has a place for where in the tree it is.
     """
 
@@ -204,7 +200,12 @@ class ConfigFile:
     places: Mapping[str, Mapping[str, Any]]
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "form": self.form, "tree": self.tree, "places": dict(self.places)}
+        return {
+            "name": self.name,
+            "form": self.form,
+            "tree": self.tree,
+            "places": dict(self.places),
+        }
 
 
 @dataclass(frozen=True)
@@ -223,8 +224,8 @@ class Study:
     metric: Metric | None = None
     metrics: tuple[MetricPattern, ...] = ()
     on_nan: Literal["warn", "stop", "ignore"] = "warn"
-    # What was said in the file about settings that other layers may say too; see plan/settings.py.
-    said: Mapping[str, Any] = field(default_factory=dict)
+    # The settings that the file gives, by their names in a plan. Other layers may give them too.
+    given: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     data: tuple[Data, ...] = ()
@@ -245,7 +246,8 @@ class Trial:
 
     id: str
     settings: Mapping[str, Any]
-    stages: tuple[tuple[str, tuple[str, ...]], ...]  # (stage name, argument list as the program will see it)
+    # (stage name, argument list as the program will see it)
+    stages: tuple[tuple[str, tuple[str, ...]], ...]
     rung: str = ""  # only in the folder of a ladder: which rung it is
 
 
@@ -268,19 +270,27 @@ class Request:
     gpus: int = 0  # on each node
     gpu_type: str = ""
     nodes: int = 1
+    tasks: int = 1  # on each node; they share the cores of the node evenly
     account: str | None = None
     partition: str | None = None
     qos: str | None = None
     throttle: int | None = None
     mail_user: str | None = None
     mail_types: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)  # further sbatch options; True stands for no value
-    notice_s: int = 0  # the agent is told so long before the time is up; 0: not at all
-    # How the site wants it said.
+    # Further sbatch options; True stands for no value.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    # Slurm notifies the agent so many seconds before the time is up; 0: it does not.
+    notice_s: int = 0
+    # The forms of sbatch options that the site accepts.
     gpu_form: str = "gres"
     memory_form: str = "mem"
     shebang: str = "/bin/bash"
     because: Mapping[str, str] = field(default_factory=dict)  # field → where its value came from
+
+    @property
+    def cpus_per_task(self) -> int:
+        """Cores of each task, so that the tasks of a node have at least `cpus` together."""
+        return -(-self.cpus // self.tasks)
 
 
 @dataclass(frozen=True)
@@ -369,22 +379,36 @@ class Plan:
     agents: int
     settings: Mapping[str, Setting]
     agents_because: str = ""
-    launcher: str = "local"
+    launcher: str = "local"  # the name of the place
+    elsewhere: bool = False  # agents run on other machines than this one
     terms: Terms | None = None  # only where agents are jobs
     site_name: str = ""
-    site_asked: bool = True  # False: the scheduler could not be asked, and the plan rests on the site's profile
+    # False: the scheduler could not be asked, and the plan rests on the site's profile.
+    site_asked: bool = True
     waves: int = 1  # trials that each slot takes, one after another
     local_scratch: str | None = None
-    end_grace_s: float | None = None  # from TERM to KILL of trials where the scheduler ends their job; None: `grace`
+    # What the site's profile has for kinds of environments: the name of a kind → its options.
+    site_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # From TERM to KILL of trials where the scheduler ends their job; None: `grace`.
+    end_grace_s: float | None = None
     pack: PackTerms | None = None
-    estimate_s: float | None = None  # until the last trial ends, if all jobs start that may; None: nobody knows
-    estimate_because: str = ""  # what the estimate assumes of the cluster; "": that all jobs start at once that may
+    # Until the last trial ends, if all jobs start that may; None: nobody knows.
+    estimate_s: float | None = None
+    # What the estimate assumes of the cluster; "": that all jobs start at once that may.
+    estimate_because: str = ""
     cost: Cost | None = None  # only where agents are jobs
     alternatives: tuple[Split, ...] = ()
     warnings: tuple[str, ...] = ()
     keep_going: bool = False  # also where the first trials all fail alike
-    missing: int | None = None  # trials that are to be executed; estimate and cost are theirs. None: all
+    # Trials that are to be executed; estimate and cost are theirs. None: all.
+    missing: int | None = None
     examples: tuple[Trial, ...] = ()  # some of those: the first ones, and the last if `shows_last`
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups of nodes a job is divided; each has the same slots."""
+        nodes = self.request.nodes if self.request is not None else 1
+        return max(1, nodes // (self.settings["trial_nodes"].value or nodes))
 
     @property
     def missing_count(self) -> int:
@@ -404,11 +428,20 @@ class Plan:
     def request(self) -> Request | None:
         return self.terms.request if self.terms is not None else None
 
+    def render_terms(self) -> dict[str, Any] | None:
+        """The terms as plan.json has them; None where agents are no jobs."""
+        return asdict(self.terms) if self.terms is not None else None
+
+    @property
+    def units(self) -> int:
+        """How many jobs follow each other in place of each agent; 1 where they do not go on from one another."""
+        return self.terms.units if self.terms is not None else 1
+
     @property
     def frozen(self) -> bool:
         """Whether trials are executed with the code as it is now, whatever happens to the project."""
         chosen = self.settings["code"].value
-        return bool(chosen == "frozen" or (chosen is None and self.launcher == "slurm"))
+        return bool(chosen == "frozen" or (chosen is None and self.elsewhere))
 
     @property
     def own_folders(self) -> bool:

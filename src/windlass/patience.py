@@ -23,22 +23,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from windlass.errors import FolderError, OutOfReach
+from windlass.core.errors import FolderError, OutOfReach
+from windlass.core.passing import PASSING
+from windlass.core.units import render_duration
 
 LIMIT_S = 120.0
 LIMIT_VARIABLE = "WINDLASS_PATIENCE_S"
 _QUIET_S = 1.0  # an outage as short as this is not worth a line
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
-_PASSING = frozenset(
-    getattr(errno, name)
-    for name in (
-        "EIO", "ESTALE", "ENOTCONN", "ETIMEDOUT", "ECONNRESET", "ECONNABORTED", "ECONNREFUSED", "EHOSTDOWN",
-        "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ESHUTDOWN", "EREMOTEIO", "EINTR",
-    )
-    if hasattr(errno, name)
-)  # fmt: skip
 # A call that only reads has no use for room: what it fails with there is no answer about the file either.
-_PASSING_READS = _PASSING | {errno.ENOSPC, errno.EDQUOT}
+_PASSING_READS = PASSING | {errno.ENOSPC, errno.EDQUOT}
 _NOT_FILES = ("/proc/", "/sys/", "/dev/")  # there such an error is an answer
 Result = TypeVar("Result")
 Call = Callable[..., Any]
@@ -48,7 +42,7 @@ def is_passing(error: BaseException | None) -> bool:
     """Whether an error, or the one that it was raised for, is one that a file system out of reach gives."""
     if isinstance(error, FolderError):
         error = error.__cause__
-    return isinstance(error, OSError) and error.errno in _PASSING
+    return isinstance(error, OSError) and error.errno in PASSING
 
 
 class _Outage:
@@ -57,8 +51,10 @@ class _Outage:
     def __init__(self) -> None:
         self.began: float | None = None
         self.is_shown = False
-        self.ends_early: Callable[[], bool] | None = None  # whether somebody has something better to do than to wait
-        self.is_interrupted = False  # Ctrl-C: the system tells the main thread alone, and others may wait as well
+        # Whether somebody has something better to do than to wait.
+        self.ends_early: Callable[[], bool] | None = None
+        # Ctrl-C: the system tells the main thread alone, and others may wait as well.
+        self.is_interrupted = False
 
     def wait(self, place: str, error: OSError) -> None:
         """Wait before the next attempt. Raises OutOfReach when the limit is over."""
@@ -66,12 +62,17 @@ class _Outage:
         if self.began is None:
             self.began = now
         waited_s, limit_s = now - self.began, _limit_s()
-        if waited_s >= limit_s or self.is_interrupted or (self.ends_early is not None and self.ends_early()):
+        if (
+            waited_s >= limit_s
+            or self.is_interrupted
+            or (self.ends_early is not None and self.ends_early())
+        ):
             raise out_of_reach(place, error, waited_s) from error
         if waited_s >= _QUIET_S and not self.is_shown:
             self.is_shown = True
             print(
-                f"waiting for {place}: {error.strerror}; trying again for up to {limit_s:g} s (Ctrl-C ends it)",
+                f"waiting for {place}: {error.strerror}; "
+                f"trying again for up to {render_duration(limit_s)} (Ctrl-C ends it)",
                 file=sys.stderr,
                 flush=True,
             )
@@ -80,7 +81,11 @@ class _Outage:
 
     def end(self) -> None:
         if self.is_shown and self.began is not None:
-            print(f"it answers again after {time.monotonic() - self.began:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"it answers again after {render_duration(time.monotonic() - self.began)}",
+                file=sys.stderr,
+                flush=True,
+            )
         self.began, self.is_shown = None, False
 
 
@@ -96,7 +101,7 @@ def _limit_s() -> float:
 
 def out_of_reach(place: str, error: OSError, waited_s: float) -> OutOfReach:
     """The error for a file or folder whose file system does not answer."""
-    waited = f", also after {waited_s:.0f} s of trying" if waited_s >= _QUIET_S else ""
+    waited = f", also after {render_duration(waited_s)} of trying" if waited_s >= _QUIET_S else ""
     return OutOfReach(
         f"{place}: out of reach ({error.strerror}{waited})\n"
         "  hint: the file system there does not answer; see whether `ls` does, and run the command again once it does. "
@@ -125,7 +130,8 @@ def insist(step: Callable[[], Result], place: str) -> Result:
             if not is_passing(error) or not isinstance(cause, OSError):
                 raise
             began = time.monotonic() if began is None else began
-            _outage.began = began  # also where calls within the step have succeeded at the second attempt
+            # Also where calls within the step have succeeded at the second attempt.
+            _outage.began = began
             _outage.wait(place, cause)
             continue
         if began is not None:
@@ -150,7 +156,9 @@ def patient_calls() -> Iterator[None]:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, _interrupt)
     wrapped = {name: _wrap(getattr(os, name)) for name in _READS}
-    wrapped |= {name: _wrap(getattr(os, name), _PASSING, accept) for name, accept in _CHANGES.items()}
+    wrapped |= {
+        name: _wrap(getattr(os, name), PASSING, accept) for name, accept in _CHANGES.items()
+    }
     wrapped |= {name: _wrap_descriptor(getattr(os, name)) for name in ("fstat", "read", "pread")}
     wrapped |= {
         "open": _open(os.open),
@@ -160,7 +168,12 @@ def patient_calls() -> Iterator[None]:
     }
     before = {name: getattr(os, name) for name in wrapped}
     plain_open = builtins.open
-    supporting = (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks, os.supports_effective_ids)
+    supporting = (
+        os.supports_fd,
+        os.supports_dir_fd,
+        os.supports_follow_symlinks,
+        os.supports_effective_ids,
+    )
     for name, function in wrapped.items():
         for names in supporting:
             if before[name] in names:
@@ -215,7 +228,9 @@ _CHANGES: dict[str, Callable[..., bool] | None] = {
 }
 
 
-def _wrap(call: Call, passing: frozenset[int] = _PASSING_READS, accept: Callable[..., bool] | None = None) -> Call:
+def _wrap(
+    call: Call, passing: frozenset[int] = _PASSING_READS, accept: Callable[..., bool] | None = None
+) -> Call:
     def patient(*arguments: Any, **named: Any) -> Any:
         try:
             return call(*arguments, **named)
@@ -279,6 +294,7 @@ def _wrap_descriptor(call: Call) -> Call:
     """A call on a descriptor. After an outage the old one may be dead for ever: the file is opened anew by its name."""
 
     def patient(descriptor: int, *arguments: Any) -> Any:
+        """The call, repeated after an outage on a descriptor that was opened anew."""
         try:
             return call(descriptor, *arguments)
         except OSError as error:
@@ -310,7 +326,9 @@ def _open_anew(descriptor: int, path: str, error: OSError) -> None:
     fresh = _plain_open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if position and not _is_same(descriptor, fresh):
-            raise FolderError(f"{path}: was replaced while it was being read\n  hint: run the command again") from error
+            raise FolderError(
+                f"{path}: was replaced while it was being read\n  hint: run the command again"
+            ) from error
         os.dup2(fresh, descriptor, inheritable=False)
         os.lseek(descriptor, position, os.SEEK_SET)
     finally:
@@ -331,7 +349,7 @@ _only_read: set[int] = set()  # descriptors of files that were opened for readin
 
 
 def _open(call: Call) -> Call:
-    to_read, to_write = _wrap(call), _wrap(call, _PASSING)
+    to_read, to_write = _wrap(call), _wrap(call, PASSING)
 
     def patient_open(path: Any, flags: int, *more: Any, **named: Any) -> int:
         only_read = flags & (os.O_ACCMODE | os.O_CREAT) == os.O_RDONLY
@@ -377,7 +395,7 @@ def _scandir(call: Call) -> Call:
 
 
 def _access(call: Call, stat: Call) -> Call:
-    """os.access says no for every error: what is said of a file that cannot be looked at is not an answer."""
+    """os.access says no for every error: what it returns for a file that cannot be looked at is not an answer."""
     patient_stat = _wrap(stat)
 
     def access(path: Any, mode: int, **named: Any) -> bool:
@@ -446,13 +464,19 @@ class _PatientFile(io.FileIO):
 
 
 def _opener(plain: Call) -> Call:
-    opened = _wrap(plain, _PASSING)
+    opened = _wrap(plain, PASSING)
 
     def patient_open(
         file: Any, mode: str = "r", buffering: int = -1, encoding: Any = None, errors: Any = None, newline: Any = None,
         closefd: bool = True, opener: Any = None,
     ) -> Any:  # fmt: skip
-        if isinstance(file, int) or opener is not None or not set(mode) <= set("rbt") or buffering == 0:
+        """Open a file as `open` does; one that is only read survives an outage while it is being read."""
+        if (
+            isinstance(file, int)
+            or opener is not None
+            or not set(mode) <= set("rbt")
+            or buffering == 0
+        ):
             return opened(file, mode, buffering, encoding, errors, newline, closefd, opener)
         if os.fsdecode(file).startswith(_NOT_FILES):
             return plain(file, mode, buffering, encoding, errors, newline)

@@ -9,47 +9,29 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.bundle.missing import Missing, find_missing
-from windlass.collect.index import StudyIndex
+from windlass.collect.index import read_done
 from windlass.collect.usage import read_usage
-from windlass.errors import InputError
-from windlass.measure.digest import study_digest
-from windlass.measure.start import measured_path
+from windlass.core.paths import StudyPaths
 from windlass.measured import Measurement, parse_measurement
 from windlass.model import Plan, Setting, Study
-from windlass.paths import StudyPaths
+from windlass.places.base import Place
+from windlass.plan.digest import study_digest
 from windlass.plan.evidence import Evidence, find_evidence
-from windlass.plan.local import plan_local, study_folder
-from windlass.plan.settings import resolve_settings
-from windlass.plan.shared_outputs import find_output_problems, find_output_warnings
-from windlass.plan.slurm import plan_slurm
-from windlass.plan.submitter import with_submitter_defaults
+from windlass.plan.local import study_folder
 from windlass.search import count_trials, iterate_trials
-from windlass.site.cluster import Cluster
-from windlass.site.here import fill_user
-from windlass.site.local import Site
-from windlass.states import State
 
 
-def make_plan(study: Study, flags: Mapping[str, Any], site: Site, sample: int | None = None) -> Plan:
-    """Everything that can be known before anything is touched. With `sample`, only so many trials are to be run."""
-    settings = resolve_settings(flags, study.said, site.said, site.source)
-    folder = study_folder(settings, study, os.environ.get("SCRATCH"))
+def make_plan(
+    place: Place, study: Study, flags: Mapping[str, Any], sample: int | None = None
+) -> Plan:
+    """Everything that can be known before anything is touched. With `sample`, only so many trials are to be run.
+
+    What cannot work there is found by `place.find_problems`.
+    """
+    settings = place.resolve(flags, study)
+    folder = study_folder(settings, study, place.find_scratch())
     missing, evidence = read_missing(study, folder, sample), read_evidence(study, settings, folder)
-    plan = plan_local(study, count_trials(study), settings, site, folder, evidence, missing.count)
-    problems = list(find_output_problems(plan))
-    if problems:
-        raise InputError(problems)
-    return replace(plan, warnings=(*plan.warnings, *find_output_warnings(plan)), examples=missing.examples)
-
-
-def make_slurm_plan(study: Study, flags: Mapping[str, Any], cluster: Cluster, sample: int | None = None) -> Plan:
-    """The same for a cluster. What cannot work there is found by `check_slurm_plan`."""
-    settings = resolve_settings(flags, study.said, cluster.said, cluster.said_file, os.environ)
-    settings = with_submitter_defaults(settings, study, cluster)
-    scratch = os.environ.get("SCRATCH") or (fill_user(cluster.scratch, os.environ) if cluster.scratch else None)
-    folder = study_folder(settings, study, scratch)
-    missing, evidence = read_missing(study, folder, sample), read_evidence(study, settings, folder)
-    plan = plan_slurm(study, count_trials(study), settings, cluster, folder, evidence, missing.count)
+    plan = place.plan(study, settings, folder, evidence, missing.count)
     return replace(plan, examples=missing.examples)
 
 
@@ -57,7 +39,9 @@ def read_missing(study: Study, folder: str, sample: int | None = None) -> Missin
     """The trials that a run would execute: all that are not done, as the study's folder tells."""
     paths = StudyPaths(folder)
     total = count_trials(study)
-    return find_missing(paths, lambda: iterate_trials(study), total, lambda: done_numbers(paths), sample)
+    return find_missing(
+        paths, lambda: iterate_trials(study), total, lambda: read_done(paths), sample
+    )
 
 
 def read_evidence(study: Study, settings: Mapping[str, Setting], folder: str) -> Evidence:
@@ -70,20 +54,14 @@ def read_evidence(study: Study, settings: Mapping[str, Setting], folder: str) ->
 
 
 def _read_measurement(folder: str) -> tuple[Measurement | None, list[str]]:
-    path = measured_path(folder)
+    """The last measurement of a study, and warnings. A file that cannot be read is not used, with a warning."""
+    path = StudyPaths(folder).measured
     try:
         with open(path, encoding="utf-8") as file:
             return parse_measurement(json.load(file)), []
     except FileNotFoundError:
         return None, []
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        return None, [f"{path} cannot be read and is not used ({error}); `windlass measure` writes it anew"]
-
-
-def done_numbers(paths: StudyPaths) -> list[int]:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        return list(index.numbers((State.DONE,)))
-    finally:
-        index.close()
+        return None, [
+            f"{path} cannot be read and is not used ({error}); `windlass measure` writes it anew"
+        ]

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 # A "key" or a "token" may be many things; what these are called must also look like one.
 _NAME = r"(?:^|_)(?:{})(?:$|_)"
 _CLEAR_NAME = re.compile(
-    _NAME.format("API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|SECRET|PASSWORD|PASSWD"), re.IGNORECASE
+    _NAME.format("API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|SECRET|PASSWORD|PASSWD"),
+    re.IGNORECASE,
 )
 _VAGUE_NAME = re.compile(_NAME.format("KEY|TOKEN"), re.IGNORECASE)
 # A value that stands for another one, or says that there is none.
 _HARMLESS = re.compile(
-    r"[$<{%*].*|(?:true|false|none|null|yes|no|on|off|x+|changeme|\.+|~?/.*|\.{1,2}/.*|[\d.]+)", re.IGNORECASE
+    r"[$<{%*].*|(?:true|false|none|null|yes|no|on|off|x+|changeme|\.+|~?/.*|\.{1,2}/.*|[\d.]+)",
+    re.IGNORECASE,
 )
 _TRIAL_ID = re.compile("t[a-z2-7]{12}")
 _FORMS = (
@@ -28,9 +30,15 @@ _FORMS = (
     ("an AWS key", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
     ("a Google key", r"\bAIza[\w-]{35}"),
     ("a JSON web token", r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
-    ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)"),
+    (
+        "a private key",
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)",
+    ),
     ("a password in an address", r"(?<=://)[^\s/:@]+:(?P<value>[^\s/:@]+)(?=@)"),
-    ("the key after `wandb login`", r"\bwandb\s+login\s+(?:--?[\w-]+(?:=\S+)?\s+)*(?P<value>[0-9a-f]{40})\b"),
+    (
+        "the key after `wandb login`",
+        r"\bwandb\s+login\s+(?:--?[\w-]+(?:=\S+)?\s+)*(?P<value>[0-9a-f]{40})\b",
+    ),
 )
 _NAMED = (
     # An option that carries a secret. A "token" may be a word of a text, so that it must look like a key.
@@ -73,7 +81,11 @@ def mask_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
     A value is judged by the name of its column, too, and hidden in all columns, such as the command.
     """
-    texts = {name: value for name, value in row.items() if isinstance(value, str) and not _is_id(name, value)}
+    texts = {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, str) and not _is_id(name, value)
+    }
     hidden = secret_variables(texts)
     masked = {name: _mask_value(name, value) for name, value in texts.items()}
     if hidden:
@@ -131,7 +143,11 @@ def _names_secret(name: str, value: str) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    return len(value) >= 12 and value.isascii() and bool(re.search(r"\d", value) and re.search(r"[A-Za-z]", value))
+    return (
+        len(value) >= 12
+        and value.isascii()
+        and bool(re.search(r"\d", value) and re.search(r"[A-Za-z]", value))
+    )
 
 
 def _outermost(spans: Iterable[_Span]) -> list[_Span]:

@@ -19,7 +19,8 @@ class VariantUse:
     memory_mb: float | None = None  # highest peak of any attempt, also of one that failed
     gpu_mb: float | None = None
     cores: float | None = None  # 90th percentile
-    time_s: tuple[float, float, float] | None = None  # median, 90th percentile and longest of those that are done
+    # Median, 90th percentile and longest of those that are done.
+    time_s: tuple[float, float, float] | None = None
 
     @property
     def is_evidence(self) -> bool:

@@ -72,7 +72,12 @@ class Daemon:
             capture_output=True,
             check=False,
         )
-        print("daemon started:", started.returncode, (started.stdout + started.stderr).decode().strip(), flush=True)
+        print(
+            "daemon started:",
+            started.returncode,
+            (started.stdout + started.stderr).decode().strip(),
+            flush=True,
+        )
 
     def ask(self, words: str) -> str:
         asked = subprocess.run(
@@ -131,7 +136,9 @@ def try_kind(kind: str, daemon: Daemon) -> None:
         for role in roles:
             with open(outputs[role], "wb") as file:
                 words = [sys.executable, "-c", CLIENT, role, folder, kind]
-                clients[role] = subprocess.Popen(words, env=daemon.env, stdout=file, stderr=subprocess.STDOUT)
+                clients[role] = subprocess.Popen(
+                    words, env=daemon.env, stdout=file, stderr=subprocess.STDOUT
+                )
         wait_for([os.path.join(folder, "ready-" + role) for role in roles], clients)
         print("servers before:", daemon.ask("get_server_list"))
         server = daemon.ask("get_server_list").split("'")[1].split("\\n")[0]
@@ -146,14 +153,20 @@ def try_kind(kind: str, daemon: Daemon) -> None:
                 client.wait()
                 status = "hung, killed"
             if role == "culprit":
-                print("status at once:", daemon.ask(f"get_server_status {server}"), daemon.ask("get_server_list"))
+                print(
+                    "status at once:",
+                    daemon.ask(f"get_server_status {server}"),
+                    daemon.ask("get_server_list"),
+                )
             with open(outputs[role], errors="replace") as file:
                 text = "\n     ".join(file.read().strip().splitlines()[-12:])
             print(f"-- {role}: exit {status}\n     {text}", flush=True)
         print("servers after: ", daemon.ask("get_server_list"))
         print("status after:  ", daemon.ask(f"get_server_status {server}"), flush=True)
     words = [sys.executable, "-c", "import torch; print(torch.ones(3, device='cuda').sum().item())"]
-    again = subprocess.run(words, env=daemon.env, capture_output=True, text=True, timeout=40, check=False)
+    again = subprocess.run(
+        words, env=daemon.env, capture_output=True, text=True, timeout=40, check=False
+    )
     print("a new client:  ", again.returncode, again.stdout.strip(), again.stderr.strip()[-300:])
     print("servers then:  ", daemon.ask("get_server_list"), flush=True)
 

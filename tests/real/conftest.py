@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.slurm import FILE_SYSTEMS, Cluster, NodesApartRefused, StorageRefused, find_missing_programs
+from scripts.slurm import (
+    FILE_SYSTEMS,
+    Cluster,
+    NodesApartRefused,
+    StorageRefused,
+    find_missing_programs,
+)
 
 from tests.conftest import Project, wait_for
 
@@ -23,7 +29,9 @@ SCRATCH = os.environ.get("WINDLASS_TEST_SCRATCH", "")
 USUAL_SCRATCH = "sshfs"
 SCRATCH_OPTIONS: dict[str, Any] = {"scratch": SCRATCH, "nodes_apart": True} if SCRATCH else {}
 if SCRATCH and SCRATCH not in FILE_SYSTEMS:
-    pytest.exit(f"WINDLASS_TEST_SCRATCH is {SCRATCH!r}, and is to be one of {', '.join(FILE_SYSTEMS)}", 2)
+    pytest.exit(
+        f"WINDLASS_TEST_SCRATCH is {SCRATCH!r}, and is to be one of {', '.join(FILE_SYSTEMS)}", 2
+    )
 
 needs_local_disk = pytest.mark.skipif(
     bool(SCRATCH), reason="the small disk that this test mounts is not seen by nodes that are apart"
@@ -56,7 +64,15 @@ def refuse_storage(kind: str, why: str) -> None:
 
 def start_guard(cluster: Cluster) -> subprocess.Popen[bytes]:
     """A process that stops the cluster should this one be killed."""
-    words = [sys.executable, "-m", "scripts.slurm", "stop", "--when-stdin-ends", "--folder", str(cluster.folder)]
+    words = [
+        sys.executable,
+        "-m",
+        "scripts.slurm",
+        "stop",
+        "--when-stdin-ends",
+        "--folder",
+        str(cluster.folder),
+    ]
     return subprocess.Popen(
         words,
         cwd=ROOT,
@@ -97,7 +113,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def slurm_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A shared cluster whose nodes have hostnames, processes and local disks of their own. No accounting."""
     folder, shared = tmp_path_factory.mktemp("apart"), [tmp_path_factory.getbasetemp()]
-    with started(Cluster(folder, database=False, nodes_apart=True, shared=shared, scratch=SCRATCH)) as cluster:
+    with started(
+        Cluster(folder, database=False, nodes_apart=True, shared=shared, scratch=SCRATCH)
+    ) as cluster:
         yield cluster
 
 
@@ -106,7 +124,9 @@ def slurm_scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
     """A shared cluster with a network file system mounted on every node, also in `make test`. No accounting."""
     folder, shared = tmp_path_factory.mktemp("mounts"), [tmp_path_factory.getbasetemp()]
     kind = SCRATCH or USUAL_SCRATCH
-    with started(Cluster(folder, database=False, nodes_apart=True, shared=shared, scratch=kind)) as cluster:
+    with started(
+        Cluster(folder, database=False, nodes_apart=True, shared=shared, scratch=kind)
+    ) as cluster:
         yield cluster
 
 
@@ -117,7 +137,9 @@ def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
         def make(folder: Path | None = None, **options: Any) -> Cluster:
             options = {"shared": [tmp_path_factory.getbasetemp()], **options, **SCRATCH_OPTIONS}
-            return stack.enter_context(started(Cluster(folder or tmp_path_factory.mktemp("own"), **options)))
+            return stack.enter_context(
+                started(Cluster(folder or tmp_path_factory.mktemp("own"), **options))
+            )
 
         yield make
 

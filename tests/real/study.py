@@ -25,7 +25,9 @@ echo end >> "$record"
 """
 
 
-def witness_study(project: Project, trials: int, seconds: float, more: str = "", lease: str = "15s") -> Path:
+def witness_study(
+    project: Project, trials: int, seconds: float, more: str = "", lease: str = "15s"
+) -> Path:
     """Trials of so many seconds each; the lease is short, so that tests need not wait for the dead."""
     records = project.folder / "records"
     records.mkdir()

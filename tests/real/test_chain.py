@@ -54,7 +54,9 @@ def test_a_training_of_three_units(cluster_project: Project, slurm: Cluster) -> 
     (row,) = project.json("results", "--json")
     assert row["attempts"] == 3, "three units had work"
     # The scheduler's last answer may be ten seconds old.
-    wait_for(lambda: sorted(job["state"] for job in study_jobs(project)) == ["cancelled", *["done"] * 3])
+    wait_for(
+        lambda: sorted(job["state"] for job in study_jobs(project)) == ["cancelled", *["done"] * 3]
+    )
     printed = project.run("logs", "0").stdout
     assert "going on from step" in printed and "step   2200" in printed
     # The same training in one piece ends with the same numbers.

@@ -28,7 +28,9 @@ def clean(slurm: Cluster) -> Iterator[Cluster]:
 
 
 def submit(cluster: Cluster, script: str, *options: str) -> str:
-    return cluster.run("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={script}").strip()
+    return cluster.run(
+        "sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={script}"
+    ).strip()
 
 
 def job_state(cluster: Cluster, job: str) -> str:
@@ -44,10 +46,15 @@ def processes_of(folder: Path) -> list[str]:
         if entry.name.isdigit():
             try:
                 text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-                links = [os.readlink(entry / "cwd"), *(os.readlink(link) for link in (entry / "fd").iterdir())]
+                links = [
+                    os.readlink(entry / "cwd"),
+                    *(os.readlink(link) for link in (entry / "fd").iterdir()),
+                ]
             except OSError:
                 continue
-            if f"{folder}/" in text.decode(errors="replace") or any(link.startswith(f"{folder}/") for link in links):
+            if f"{folder}/" in text.decode(errors="replace") or any(
+                link.startswith(f"{folder}/") for link in links
+            ):
                 found.append(f"{entry.name} {text[:80]!r}")
     return found
 
@@ -66,7 +73,10 @@ def processes_of(folder: Path) -> list[str]:
 )
 def test_a_job_sees_its_gpus(slurm: Cluster, node: str, gres: str, devices: str) -> None:
     script = "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"
-    assert slurm.run("srun", "-w", node, f"--gres={gres}", "sh", "-c", script).split() == [node, devices]
+    assert slurm.run("srun", "-w", node, f"--gres={gres}", "sh", "-c", script).split() == [
+        node,
+        devices,
+    ]
 
 
 def test_a_job_has_local_scratch(slurm: Cluster) -> None:
@@ -111,7 +121,10 @@ def test_limits_hold(clean: Cluster, options: list[str], complaint: str) -> None
     ("options", "reason"),
     [
         (["--partition=debug", "--time=1:00:00"], "PartitionTimeLimit"),
-        (["--partition=a100", "--account=rrg-lab"], "Job's account not permitted to use this partition"),
+        (
+            ["--partition=a100", "--account=rrg-lab"],
+            "Job's account not permitted to use this partition",
+        ),
         (["--partition=a100", "--nodes=2"], "PartitionNodeLimit"),
         (["--partition=down"], "PartitionDown"),
         (["--partition=short", "--qos=short", "--time=2:00:00"], "QOSMaxWallDurationPerJobLimit"),
@@ -147,8 +160,13 @@ return slurm.SUCCESS
 
 def test_nodes_apart_have_names_processes_and_disks_of_their_own(slurm_apart: Cluster) -> None:
     script = 'hostname; echo $(ls /proc | grep -c "^[0-9]"); touch $SLURM_TMPDIR/$(hostname); ls $SLURM_TMPDIR'
-    seen = [slurm_apart.run("srun", "-w", node, "sh", "-c", script).split() for node in slurm_apart.node_names]
-    assert [(words[0], words[2:]) for words in seen] == [(node, [node]) for node in slurm_apart.node_names]
+    seen = [
+        slurm_apart.run("srun", "-w", node, "sh", "-c", script).split()
+        for node in slurm_apart.node_names
+    ]
+    assert [(words[0], words[2:]) for words in seen] == [
+        (node, [node]) for node in slurm_apart.node_names
+    ]
     everything = sum(name.isdigit() for name in os.listdir("/proc"))
     assert all(int(words[1]) < everything / 2 for words in seen)
     assert socket.gethostname() not in slurm_apart.node_names
@@ -156,7 +174,9 @@ def test_nodes_apart_have_names_processes_and_disks_of_their_own(slurm_apart: Cl
 
 def test_nodes_apart_share_the_shared_folder_alone(slurm_apart: Cluster, tmp_path: Path) -> None:
     places = ["/tmp", "/var/tmp", "/dev/shm", str(tmp_path)]
-    script = 'for place in "$@"; do echo "$place" $(find "$place" -maxdepth 1 -name "of-node?"); done'
+    script = (
+        'for place in "$@"; do echo "$place" $(find "$place" -maxdepth 1 -name "of-node?"); done'
+    )
     for node in slurm_apart.node_names:
         touch = "; ".join(f'touch "{place}/of-{node}"' for place in places)
         slurm_apart.run("srun", "-w", node, "sh", "-c", touch)
@@ -164,7 +184,9 @@ def test_nodes_apart_share_the_shared_folder_alone(slurm_apart: Cluster, tmp_pat
         lines = slurm_apart.run("srun", "-w", node, "sh", "-c", script, "sh", *places).splitlines()
         seen = {place: sorted(names) for place, *names in (line.split() for line in lines)}
         own = {place: [f"{place}/of-{node}"] for place in places[:3]}
-        assert seen == own | {str(tmp_path): [f"{tmp_path}/of-{name}" for name in slurm_apart.node_names]}
+        assert seen == own | {
+            str(tmp_path): [f"{tmp_path}/of-{name}" for name in slurm_apart.node_names]
+        }
     assert not list(Path("/tmp").glob("of-node?"))
 
 
@@ -174,7 +196,9 @@ def test_nodes_apart_share_the_shared_folder_alone(slurm_apart: Cluster, tmp_pat
 def test_a_node_killed_and_back(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = make_cluster(database=False)
     alive = tmp_path / "alive"
-    job = submit(cluster, f"while :; do date +%N > {alive}; sleep 0.1; done", "-w", "node2", "--no-requeue")
+    job = submit(
+        cluster, f"while :; do date +%N > {alive}; sleep 0.1; done", "-w", "node2", "--no-requeue"
+    )
     wait_for(alive.exists)
     cluster.kill_node("node2")
     before = alive.read_text()
@@ -188,9 +212,21 @@ def test_a_node_killed_and_back(make_cluster: MakeCluster, tmp_path: Path) -> No
 def test_a_node_crashed_and_back(make_cluster: MakeCluster, tmp_path: Path, apart: bool) -> None:
     cluster = make_cluster(database=False, nodes_apart=apart)
     marker = tmp_path / "detached"
-    submit(cluster, f"setsid tail -f /dev/null {marker} & touch {marker}; sleep 600", "-w", "node3", "--no-requeue")
+    submit(
+        cluster,
+        f"setsid tail -f /dev/null {marker} & touch {marker}; sleep 600",
+        "-w",
+        "node3",
+        "--no-requeue",
+    )
     other = submit(cluster, "sleep 600", "-w", "node1")
-    wait_for(lambda: marker.exists() and job_state(cluster, other) == "RUNNING" and processes_with_word(str(marker)))
+    wait_for(
+        lambda: (
+            marker.exists()
+            and job_state(cluster, other) == "RUNNING"
+            and processes_with_word(str(marker))
+        )
+    )
     cluster.crash_node("node3")
     assert processes_with_word(str(marker)) == []
     cluster.start_node("node3")
@@ -203,7 +239,9 @@ def processes_with_word(word: str) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                words = (
+                    Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                )
             except OSError:
                 continue
             if word in words:
@@ -282,7 +320,11 @@ def test_tests_that_are_killed_leave_no_cluster(tmp_path: Path) -> None:
         "with started(Cluster(pathlib.Path(sys.argv[1]), database=False)): print('up', flush=True); sys.stdin.read()"
     )
     tests = subprocess.Popen(
-        [sys.executable, "-c", script, str(folder)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(folder)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert tests.stdout is not None and tests.stdout.readline() == "up\n"
     processes = Cluster(folder).processes
@@ -332,7 +374,10 @@ def test_the_command_line(tmp_path: Path) -> None:
         text = call("start", "--no-database", "--set", "MaxArraySize=77")
         found = re.search(r"export SLURM_CONF=(\S+)", text)
         assert found and "MaxArraySize=77\n" in Path(found[1]).read_text()
-        assert f"`python3 -m scripts.slurm stop --folder {folder}` ends it" in text and "make" not in text
+        assert (
+            f"`python3 -m scripts.slurm stop --folder {folder}` ends it" in text
+            and "make" not in text
+        )
         processes = Cluster(folder).processes
         assert call("start") == text and Cluster(folder).processes == processes
     finally:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from scripts.slurm import Cluster
 
+from tests.bundle.test_code import attempts, git
 from tests.conftest import Project, wait_for
 from tests.real.study import wait_until_idle
-from tests.test_code import attempts, git
 
 pytestmark = pytest.mark.slow
 
@@ -38,26 +38,39 @@ def make_study(project: Project, more: str = "") -> Path:
     return project.write("hold", "")
 
 
-def test_retry_beside_an_agent_that_began_with_the_former_code(cluster_project: Project, slurm: Cluster) -> None:
+def test_retry_beside_an_agent_that_began_with_the_former_code(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     hold = make_study(project)
     assert "code: commit" in project.run("run").stderr
     wait_for(lambda: project.counts() == {"failed": 1, "running": 1, "waiting": 1})
     project.write("step.py", STEP.replace("{version}", "new"))
     done = project.run("retry")
-    assert "the code has changed" in done.stderr and "1 agent at work began with the former code" in done.stderr
+    assert (
+        "the code has changed" in done.stderr
+        and "1 agent at work began with the former code" in done.stderr
+    )
     assert "submitted 1 agent as job" in done.stderr
     wait_for(lambda: project.counts() == {"done": 2, "running": 1})
     hold.unlink()
     wait_until_idle(slurm)
     assert project.counts() == {"done": 3}
-    assert [project.run("logs", number).stdout.split()[-1] for number in "012"] == ["new", "old", "new"]
-    codes = [[attempt["code"]["dirty"] for attempt in attempts(project, number)] for number in (0, 1, 2)]
+    assert [project.run("logs", number).stdout.split()[-1] for number in "012"] == [
+        "new",
+        "old",
+        "new",
+    ]
+    codes = [
+        [attempt["code"]["dirty"] for attempt in attempts(project, number)] for number in (0, 1, 2)
+    ]
     assert codes == [[False, True], [False], [True]]
     assert len({attempt["job"]["array"] for attempt in attempts(project, 0)}) == 2
 
 
-def test_run_beside_an_agent_that_began_with_other_settings(cluster_project: Project, slurm: Cluster) -> None:
+def test_run_beside_an_agent_that_began_with_other_settings(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     """Trials that begin after the second `run` have its settings, on live code too; the one under way goes on."""
     project = cluster_project
     project.write(
@@ -67,16 +80,18 @@ def test_run_beside_an_agent_that_began_with_other_settings(cluster_project: Pro
         "while sys.argv[1] == '0' and os.path.exists('hold'):\n    time.sleep(0.05)\n",
     )
     hold = project.write("hold", "")
-    study = (
-        "command: python3 step.py {n}\nslots: 1\nneeds: {time: 10m, memory: 200MB}\ncode: live\nslurm: {agents: 1}\n"
-    )
+    study = "command: python3 step.py {n}\nslots: 1\nneeds: {time: 10m, memory: 200MB}\ncode: live\nslurm: {agents: 1}\n"
     project.write("study.yaml", study + "parameters: {n: [0, 1]}\n")
     project.run("run")
     wait_for(lambda: project.counts() == {"running": 1, "waiting": 1})
     planned = project.run("plan").stdout
-    assert "1 of them there already" in planned and "#SBATCH" not in planned, "nothing would be submitted"
+    assert "1 of them there already" in planned and "#SBATCH" not in planned, (
+        "nothing would be submitted"
+    )
     assert "1 agent is on it already" in project.run("run").stderr, "nothing has changed"
-    project.write("study.yaml", study + "parameters: {n: [0, 1, 2]}\nmetrics: [loss]\nenv: {FOO: bar}\n")
+    project.write(
+        "study.yaml", study + "parameters: {n: [0, 1, 2]}\nmetrics: [loss]\nenv: {FOO: bar}\n"
+    )
     done = project.run("run")
     assert "1 agent at work began with the former code or settings" in done.stderr
     assert "submitted 1 agent as job" in done.stderr
@@ -84,12 +99,18 @@ def test_run_beside_an_agent_that_began_with_other_settings(cluster_project: Pro
     hold.unlink()
     wait_until_idle(slurm)
     assert project.counts() == {"done": 3}
-    assert [project.run("logs", number).stdout.split()[1] for number in "012"] == ["None", "bar", "bar"]
+    assert [project.run("logs", number).stdout.split()[1] for number in "012"] == [
+        "None",
+        "bar",
+        "bar",
+    ]
     metrics = {row["n"]: row.get("loss") for row in project.json("results", "--json")}
     assert metrics == {0: None, 1: 0.5, 2: 0.5}
 
 
-def test_a_job_that_waited_uses_the_code_of_the_last_run(cluster_project: Project, slurm: Cluster) -> None:
+def test_a_job_that_waited_uses_the_code_of_the_last_run(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     hold = make_study(project, ", options: {hold: true}")
     hold.unlink()

@@ -70,12 +70,23 @@ def test_tasks_side_by_side_are_one_jobs_memory(cluster_project: Project, slurm:
         slurm.run("sbatch", "--parsable", f"--chdir={project.folder}", words, str(script)).strip()
         for words in ("--mem=1G", "--mem-per-cpu=500M")
     ]
-    wait_for(lambda: slurm.run("sacct", "-nXP", "-j", ",".join(jobs), "-o", "State").split() == ["COMPLETED"] * 2)
+    wait_for(
+        lambda: (
+            slurm.run("sacct", "-nXP", "-j", ",".join(jobs), "-o", "State").split()
+            == ["COMPLETED"] * 2
+        )
+    )
     said, by_cores = (project.json("efficiency", job, "--json") for job in jobs)
-    assert said["groups"][0]["memory_at_most"] and 200 < said["groups"][0]["memory_mb"]["most"] < 333
+    assert (
+        said["groups"][0]["memory_at_most"] and 200 < said["groups"][0]["memory_mb"]["most"] < 333
+    )
     lines = {str(advice["change"]).partition("=")[0]: advice["line"] for advice in said["advice"]}
-    assert lines == {"#SBATCH --mem": None, "None": None, "#SBATCH --time": 3}, "each task has one core"
-    assert not any("--mem" in str(advice["change"]) for advice in by_cores["advice"]), "said by cores"
+    assert lines == {"#SBATCH --mem": None, "None": None, "#SBATCH --time": 3}, (
+        "each task has one core"
+    )
+    assert not any("--mem" in str(advice["change"]) for advice in by_cores["advice"]), (
+        "said by cores"
+    )
 
 
 def test_where_nobody_keeps_accounts(cluster_project: Project) -> None:

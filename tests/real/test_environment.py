@@ -9,9 +9,9 @@ from pathlib import Path
 from scripts.slurm import Cluster
 
 from tests.conftest import Project
+from tests.environments.test_environment import MODULE, make_venv, make_wheel, notes, site_packages
 from tests.real.conftest import on_cluster
 from tests.real.study import study_jobs, wait_until_idle
-from tests.test_environment import MODULE, make_venv, make_wheel, notes, site_packages
 
 SHOW = "import os, sys, time\nimport only_here\nprint(sys.prefix, os.environ.get('CUDA_HOME'))\ntime.sleep(0.3)\n"
 
@@ -45,17 +45,23 @@ def test_trials_of_every_agent_get_it(cluster_project: Project) -> None:
     assert record["prefix"] == str(venv) and record["modules"] == ["python/3.11", "cuda"]
 
 
-def test_what_is_missing_is_refused_before_the_queue(cluster_project: Project, slurm: Cluster) -> None:
+def test_what_is_missing_is_refused_before_the_queue(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     venv = venv_study(project, "  setup: ['true']\n")
     shutil.rmtree(venv)
     before = slurm.run("squeue", "--noheader")
     done = project.run("run", "--on", "slurm", code=2)
     assert f"study.yaml:7: the virtual environment {venv} does not exist" in done.stderr
-    assert slurm.run("squeue", "--noheader") == before and not (project.folder / ".windlass").exists()
+    assert (
+        slurm.run("squeue", "--noheader") == before and not (project.folder / ".windlass").exists()
+    )
 
 
-def test_what_vanishes_later_fails_the_job_and_no_trial(cluster_project: Project, slurm: Cluster) -> None:
+def test_what_vanishes_later_fails_the_job_and_no_trial(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     venv = venv_study(project)
     job = project.json("run", "--on", "slurm", "--json", "--sbatch", "--hold")["jobs"][0]
@@ -96,7 +102,12 @@ def test_of_all_agents_one_builds(cluster_project: Project) -> None:
 def test_on_each_node_s_own_disk_without_a_network(project: Project, slurm_apart: Cluster) -> None:
     with on_cluster(project, slurm_apart):
         build_study(project, "node")
-        words = ["--sbatch", "--hold", "--sbatch", "--exclusive"]  # each agent has a node of its own
+        words = [
+            "--sbatch",
+            "--hold",
+            "--sbatch",
+            "--exclusive",
+        ]  # each agent has a node of its own
         job = project.json("run", "--on", "slurm", "--json", *words)["jobs"][0]
         shutil.rmtree(project.folder / "index")  # what nodes need has been fetched
         slurm_apart.run("scontrol", "release", str(job))
@@ -106,10 +117,14 @@ def test_on_each_node_s_own_disk_without_a_network(project: Project, slurm_apart
         assert all(place.endswith("/env") for place in places), places
         nodes = {str(job["node"]) for job in study_jobs(project)}
         assert len(nodes) > 1
-        assert sum("built the environment" in note for note in notes(project)) == len(nodes), "once a node"
+        assert sum("built the environment" in note for note in notes(project)) == len(nodes), (
+            "once a node"
+        )
 
 
-def test_a_build_that_fails_is_told_once_and_by_all(cluster_project: Project, slurm: Cluster) -> None:
+def test_a_build_that_fails_is_told_once_and_by_all(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     build_study(project, "shared")
     project.write("requirements.txt", "-f index\nno-such-thing\n")

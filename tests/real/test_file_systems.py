@@ -5,6 +5,7 @@ Trials write their records to another disk, so that they go on and are seen whil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -14,10 +15,19 @@ from pathlib import Path
 
 import pytest
 from scripts.slurm import Cluster
+from scripts.slurm.machine import ClusterError
 
 from tests.conftest import Project, wait_for
 from tests.real.conftest import SCRATCH, on_cluster
-from tests.real.study import begun, check_witnesses, ends, queue_states, run_to_the_end, wait_until_idle, witness_study
+from tests.real.study import (
+    begun,
+    check_witnesses,
+    ends,
+    queue_states,
+    run_to_the_end,
+    wait_until_idle,
+    witness_study,
+)
 from tests.real.test_survival import agents_of, task_ids
 
 pytestmark = pytest.mark.slow
@@ -40,7 +50,10 @@ def test_agents_and_jobs_are_killed_at_random(project: Project, slurm_scratch: C
             if agents and chance.random() < 0.5:
                 os.kill(chance.choice(agents), signal.SIGKILL)
             elif tasks:
-                cluster.run("scancel", "--quiet", "--full", "--signal=KILL", chance.choice(tasks))
+                with contextlib.suppress(ClusterError):  # The job may have ended by itself.
+                    cluster.run(
+                        "scancel", "--quiet", "--full", "--signal=KILL", chance.choice(tasks)
+                    )
         run_to_the_end(project, cluster, 6)
         check_witnesses(project, records, trials)
 
@@ -114,7 +127,19 @@ def test_code_data_outputs_and_results(project: Project, slurm_scratch: Cluster)
 def test_a_short_study_is_seen_at_once(project: Project, slurm_scratch: Cluster) -> None:
     """Its agent begins and ends while the login node still has a listing without the agent's journal."""
     with on_cluster(project, slurm_scratch):
-        words = ["--param", "n=[1,2]", "-t", "5m", "--slots", "1", "--agents", "1", "--", "echo", "value={n}"]
+        words = [
+            "--param",
+            "n=[1,2]",
+            "-t",
+            "5m",
+            "--slots",
+            "1",
+            "--agents",
+            "1",
+            "--",
+            "echo",
+            "value={n}",
+        ]
         done = project.run("run", "--wait", *words)
         assert "no record tells" not in done.stderr and project.counts() == {"done": 2}
 
@@ -122,7 +147,9 @@ def test_a_short_study_is_seen_at_once(project: Project, slurm_scratch: Cluster)
 # For `make test-file-systems`: every kind of outage, shorter than the lease and longer.
 
 
-def check_after_outage(project: Project, cluster: Cluster, records: Path, trials: int, is_short: bool) -> None:
+def check_after_outage(
+    project: Project, cluster: Cluster, records: Path, trials: int, is_short: bool
+) -> None:
     run_to_the_end(project, cluster)
     check_witnesses(project, records, trials)
     assert ends(records) == [1] * trials
@@ -132,7 +159,9 @@ def check_after_outage(project: Project, cluster: Cluster, records: Path, trials
 
 @pytest.mark.file_systems
 @pytest.mark.parametrize(("seconds", "lease"), [(30, "5m"), (40, "15s")])
-def test_a_node_s_mount_stalls(project: Project, slurm_scratch: Cluster, seconds: int, lease: str) -> None:
+def test_a_node_s_mount_stalls(
+    project: Project, slurm_scratch: Cluster, seconds: int, lease: str
+) -> None:
     """For less than the lease: nobody notices. For longer: none runs twice at the same time."""
     cluster = slurm_scratch
     with on_cluster(project, cluster):
@@ -146,14 +175,18 @@ def test_a_node_s_mount_stalls(project: Project, slurm_scratch: Cluster, seconds
 
 @pytest.mark.file_systems
 @pytest.mark.parametrize(("seconds", "lease"), [(20, "5m"), (40, "15s")])
-def test_the_server_is_away(project: Project, slurm_scratch: Cluster, seconds: int, lease: str) -> None:
+def test_the_server_is_away(
+    project: Project, slurm_scratch: Cluster, seconds: int, lease: str
+) -> None:
     """For all nodes and for the commands that are started meanwhile: patience or a clear end, never a traceback."""
     cluster = slurm_scratch
     with on_cluster(project, cluster):
         records = witness_study(project, 24, 3, ONE_A_NODE, lease)
         start_on_two_nodes(project, cluster, records)
         cluster.stop_scratch()
-        commands = [project.start(*words) for words in (["status"], ["run", "--quiet"], ["results"])]
+        commands = [
+            project.start(*words) for words in (["status"], ["run", "--quiet"], ["results"])
+        ]
         time.sleep(seconds)
         cluster.start_scratch()
         for command in commands:
@@ -173,7 +206,9 @@ def test_a_node_dies(project: Project, slurm_scratch: Cluster) -> None:
         cluster.crash_node(node)
         for path in holds.values():
             path.unlink()
-        wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"))
+        wait_for(
+            lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T")
+        )
         cluster.start_node(node)
         run_to_the_end(project, cluster)
         check_witnesses(project, records, 12)
@@ -184,7 +219,10 @@ def test_cancel(project: Project, slurm_scratch: Cluster) -> None:
     """What runs is ended and what waits does not begin; afterwards it can be taken up again."""
     cluster = slurm_scratch
     with on_cluster(project, cluster):
-        records, holds = witness_study(project, 12, 0.1, ONE_A_NODE, "5m"), hold_nodes(project, cluster)
+        records, holds = (
+            witness_study(project, 12, 0.1, ONE_A_NODE, "5m"),
+            hold_nodes(project, cluster),
+        )
         start_on_two_nodes(project, cluster, records)
         project.run("cancel", "--yes")
         wait_until_idle(cluster)

@@ -20,7 +20,9 @@ def user(cluster_project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize(("name", "trials", "error"), [("simple", 75, 0.26), ("array", 3, 0.22), ("advanced", 30, 0.2)])
+@pytest.mark.parametrize(
+    ("name", "trials", "error"), [("simple", 75, 0.26), ("array", 3, 0.22), ("advanced", 30, 0.2)]
+)
 def test_the_examples_of_init(user: Project, name: str, trials: int, error: float) -> None:
     said = user.json("init", "--example", name, "--json")
     inside = Project(user.folder / name)
@@ -28,7 +30,12 @@ def test_the_examples_of_init(user: Project, name: str, trials: int, error: floa
     for command in said["next"]:
         words = command.split()
         if words[0] == "python":
-            subprocess.run([sys.executable, *words[1:]], cwd=inside.folder, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, *words[1:]],
+                cwd=inside.folder,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
         elif words[:2] == ["windlass", "run"]:
             done = inside.run(*words[1:], "--wait")
             assert "submitted" in done.stderr
@@ -39,12 +46,18 @@ def test_the_examples_of_init(user: Project, name: str, trials: int, error: floa
 
 def test_a_checkout_with_hpc_files(user: Project) -> None:
     user.write("train.py", "import sys\nprint('trained', *sys.argv[1:])\n")
-    user.write("hpc_files/experiment_configurations.txt", "python train.py --lr 1\npython train.py --lr 2\n")
+    user.write(
+        "hpc_files/experiment_configurations.txt",
+        "python train.py --lr 1\npython train.py --lr 2\n",
+    )
     user.write("requirements.txt", "\n")
     hint = "warning: requirements.txt is there: environment: {build: requirements.txt}"
     assert hint in user.run("plan").stderr.splitlines()
     assert hint in user.run("run", "--wait").stderr.splitlines()
     assert user.counts() == {"done": 2}
-    assert [user.run("logs", str(number)).stdout for number in range(2)] == ["trained --lr 1\n", "trained --lr 2\n"]
+    assert [user.run("logs", str(number)).stdout for number in range(2)] == [
+        "trained --lr 1\n",
+        "trained --lr 2\n",
+    ]
     user.env["VIRTUAL_ENV"] = "/somewhere"
     assert hint not in user.run("plan").stderr

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,14 @@ def check_counts(project: Project, records: Path) -> None:
         assert (records / str(number)).read_text().split() == [str(count) for count in range(1, 41)]
 
 
+def causes_of(project: Project) -> dict[str, int]:
+    """How many attempts ended with which cause, by the journals of all agents."""
+    found: Counter[str] = Counter()
+    for path in project.study_folder().glob("journal/2*.jsonl"):
+        found.update(re.findall(r'"e":"end".*?"cause":"([^"]*)"', path.read_text()))
+    return dict(found)
+
+
 def test_the_end_is_near(cluster_project: Project, slurm: Cluster) -> None:
     """The very signal that `--signal=B:USR1@…` makes Slurm send, only earlier."""
     records = counter_study(cluster_project)
@@ -106,7 +116,39 @@ def test_requeued(cluster_project: Project, slurm: Cluster) -> None:
     slurm.run("scontrol", "requeue", task_ids(slurm)[0])
     run_to_the_end(cluster_project, slurm)
     check_counts(cluster_project, records)
-    assert sorted(row["attempts"] for row in cluster_project.json("results", "--json")) == [1, 1, 2, 2]
+    rows = cluster_project.json("results", "--json")
+    assert sorted(row["attempts"] for row in rows) == [1, 1, 2, 2]
+    assert causes_of(cluster_project) == {"preempted": 2, "done": 4}
+    twice = next(row["number"] for row in rows if row["attempts"] == 2)
+    assert "preempted" in cluster_project.run("explain", str(twice)).stdout
+
+
+def test_a_node_goes_down(cluster_project: Project, slurm: Cluster) -> None:
+    """Slurm puts its job back; the trials are taken by the agent on the other node, or by the job once it starts again."""
+    records = counter_study(cluster_project)
+    cluster_project.run("run")
+    wait_for(lambda: under_way(records))
+    node = slurm.run("squeue", "-h", "-j", task_ids(slurm)[0], "-o", "%N").strip()
+    slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    try:
+        # Its slurmd brings the node back by itself; where that is sooner than the agent's question, all that is left
+        # to see is that the job was put back.
+        wait_for(
+            lambda: (
+                sum(
+                    causes_of(cluster_project).get(cause, 0)
+                    for cause in ("node failed", "preempted")
+                )
+                >= 2  # Both jobs may have been on that node.
+            )
+        )
+    finally:
+        if "down" in slurm.run(
+            "sinfo", "-h", "-n", node, "-o", "%T"
+        ):  # its slurmd may have brought it back
+            slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    run_to_the_end(cluster_project, slurm)
+    check_counts(cluster_project, records)
 
 
 def test_a_deaf_trial(cluster_project: Project, slurm: Cluster) -> None:
@@ -115,18 +157,25 @@ def test_a_deaf_trial(cluster_project: Project, slurm: Cluster) -> None:
     deaf = "import signal\nfor number in (1, 2, 10, 12, 15):\n    signal.signal(number, signal.SIG_IGN)\n"
     cluster_project.write("count.py", deaf + COUNTER.replace("windlass.should_stop()", "False"))
     warned = cluster_project.run("run").stderr
-    assert "`grace` is 1m, but windlass kills a job 5 s after it tells it to end (KillWait)" in warned
+    assert (
+        "`grace` is 1 min, but windlass kills a job 5 s after it tells it to end (KillWait)"
+        in warned
+    )
     wait_for(lambda: under_way(records))
     slurm.run("scancel", *task_ids(slurm))
     wait_until_idle(slurm)
     assert cluster_project.counts() == {"interrupted": 4}
-    journals = [path.read_text() for path in cluster_project.study_folder().glob("journal/2*.jsonl")]
+    journals = [
+        path.read_text() for path in cluster_project.study_folder().glob("journal/2*.jsonl")
+    ]
     assert ['"e":"bye"' in text for text in journals] == [True] * 2, "every agent ended in order"
     run_to_the_end(cluster_project, slurm)
     assert cluster_project.counts() == {"done": 4}
     for number in (1, 2, 3, 4):
         lines = [int(line) for line in (records / str(number)).read_text().split()]
-        assert sorted(set(lines)) == list(range(1, 41)) and len(lines) <= 41, "at most the last number again"
+        assert sorted(set(lines)) == list(range(1, 41)) and len(lines) <= 41, (
+            "at most the last number again"
+        )
 
 
 def test_a_checkpoint_cut_short(cluster_project: Project, slurm: Cluster) -> None:
@@ -141,4 +190,6 @@ def test_a_checkpoint_cut_short(cluster_project: Project, slurm: Cluster) -> Non
     assert cluster_project.counts() == {"done": 4}
     for number in (1, 2, 3, 4):
         lines = [int(line) for line in (records / str(number)).read_text().split()]
-        assert sorted(set(lines)) == list(range(1, 41)) and len(lines) == 41, "the last number once again"
+        assert sorted(set(lines)) == list(range(1, 41)) and len(lines) == 41, (
+            "the last number once again"
+        )

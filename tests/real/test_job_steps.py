@@ -24,7 +24,9 @@ while len([name for name in os.listdir(where) if name.startswith("rank-") and ".
 """
 
 
-def test_steps_of_trials_that_share_a_job_run_at_the_same_time(cluster_project: Project, slurm: Cluster) -> None:
+def test_steps_of_trials_that_share_a_job_run_at_the_same_time(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     """A plain srun, one with several ranks, one with a GPU a rank, one with cores."""
     project = cluster_project
     project.write("step.py", STEP)

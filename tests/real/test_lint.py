@@ -11,14 +11,16 @@ import pytest
 from scripts.slurm import Cluster
 
 from tests.conftest import Project, wait_for
-from windlass.slurm.lint import lint_script
+from windlass.lint.script import lint_script
 from windlass.slurm.options import LETTERS, VALUES
 
 HEAD = "#!/bin/bash\n"
 BODY = "true\n"
 
 
-def submit(cluster: Cluster, folder: Path, text: str | bytes, *words: str) -> subprocess.CompletedProcess[str]:
+def submit(
+    cluster: Cluster, folder: Path, text: str | bytes, *words: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["sbatch", "--parsable", *words],
         input=text.encode().decode("latin-1") if isinstance(text, str) else text.decode("latin-1"),
@@ -149,7 +151,9 @@ def test_files_that_are_refused(slurm: Cluster, tmp_path: Path, text: bytes) -> 
         ("#SBATCH --time=3\n#SBATCH --time=9", "TimeLimit", "00:09:00"),
     ],
 )
-def test_remarks_are_true(slurm: Cluster, tmp_path: Path, line: str, field: str, value: str) -> None:
+def test_remarks_are_true(
+    slurm: Cluster, tmp_path: Path, line: str, field: str, value: str
+) -> None:
     text = f"{HEAD}{line}\n{BODY}"
     found = lint_script(text.encode(), "job.sh", str(tmp_path))
     assert found.problems == ()
@@ -182,7 +186,10 @@ def test_a_missing_log_folder_fails_the_job(slurm: Cluster, tmp_path: Path) -> N
 
 def test_a_masked_exit_code(slurm: Cluster, tmp_path: Path) -> None:
     text = HEAD + "python3 -c 'raise SystemExit(3)'\necho done\n"
-    assert any("exit code" in remark.message for remark in lint_script(text.encode(), "j", str(tmp_path)).remarks)
+    assert any(
+        "exit code" in remark.message
+        for remark in lint_script(text.encode(), "j", str(tmp_path)).remarks
+    )
     number = submit(slurm, tmp_path, text).stdout.strip()
     wait_for(lambda: "JobState=COMPLETED" in slurm.run("scontrol", "show", "job", number))
 
@@ -196,11 +203,22 @@ def test_the_table_of_options(slurm: Cluster) -> None:
     for name in sorted(told - {"help", "usage", "version"}):
         bare, given = (
             subprocess.run(
-                ["sbatch", "--test-only", word], env=env, capture_output=True, text=True, check=False, input=""
+                ["sbatch", "--test-only", word],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=False,
+                input="",
             ).stderr
             for word in (f"--{name}", f"--{name}=1")
         )
-        kind = "" if "doesn't allow an argument" in given else "=" if "requires an argument" in bare else "?"
+        kind = (
+            ""
+            if "doesn't allow an argument" in given
+            else "="
+            if "requires an argument" in bare
+            else "?"
+        )
         wrong += [(name, kind)] if kind != VALUES[name] else []
     assert wrong == []
     letters = set(re.findall(r"(?m)^\s+-(\w), --", slurm.run("sbatch", "--help")))
@@ -214,17 +232,25 @@ def test_the_verb_asks_the_cluster(cluster_project: Project) -> None:
     cluster_project.write("big.sh", HEAD + asks.format(mem="900G", time="0-00:20:00") + BODY)
     assert "sbatch refuses it: " in cluster_project.run("lint", "big.sh", code=2).stdout
     for option in ("gres=gpu:h100:1", "gpus=h100:1", "gpus-per-node=h100:1"):
-        cluster_project.write("gpu.sh", f"{HEAD}#SBATCH --{option}\n{asks.format(mem='1G', time='0-00:20:00')}{BODY}")
+        cluster_project.write(
+            "gpu.sh", f"{HEAD}#SBATCH --{option}\n{asks.format(mem='1G', time='0-00:20:00')}{BODY}"
+        )
         said = cluster_project.run("lint", "gpu.sh", code=2).stdout
         assert f"gpu.sh:2: --{option}: windlass has no GPUs of type 'h100'; there are: p100" in said
     said = cluster_project.run("lint", "ok.sh", "--array", "0-5000", code=2).stdout
     assert "sbatch refuses it: " in said
     cluster_project.write("long.sh", HEAD + asks.format(mem="1G", time="0-05:00:00") + BODY)
     said = cluster_project.run("lint", "long.sh", code=2).stdout
-    assert "long.sh:4: --time=0-05:00:00: such a job never starts: partition debug allows 0-00:30:00" in said
+    assert (
+        "long.sh:4: --time=0-05:00:00: such a job never starts: partition debug allows 0-00:30:00"
+        in said
+    )
     assert "--partition=long" in said
     for time in ("infinite", "Unlimited", "0", "0:00", "-1", "1-"):
         cluster_project.write("long.sh", HEAD + asks.format(mem="1G", time=time) + BODY)
         said = cluster_project.run("lint", "long.sh", code=2).stdout
-        assert f"long.sh:4: --time={time}: such a job never starts: partition debug allows 0-00:30:00" in said
+        assert (
+            f"long.sh:4: --time={time}: such a job never starts: partition debug allows 0-00:30:00"
+            in said
+        )
         assert ("--partition=long" in said) == (time == "1-")

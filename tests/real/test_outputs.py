@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from scripts.slurm import Cluster
 
+from tests.agent.test_outputs import WRITER, kept
+from tests.agent.test_trial_folder import kept_files, ordinary_study
 from tests.conftest import Project, wait_for
 from tests.real.conftest import cancel_all, needs_local_disk, on_cluster
 from tests.real.study import wait_until_idle
 from tests.real.test_survival import agents_of
-from tests.test_outputs import WRITER, kept
-from tests.test_trial_folder import kept_files, ordinary_study
 
 pytestmark = pytest.mark.slow
 BESIDE = ["beside.txt", "helper.txt"]
@@ -78,12 +78,20 @@ def test_all_is_kept_and_nothing_is_left(bare: tuple[Project, Cluster, Path]) ->
 def test_trials_packed_in_a_job_keep_their_own_files(bare: tuple[Project, Cluster, Path]) -> None:
     """All four save to the same name where they stand, at the same time; a second wave follows in the same slots."""
     project, _, _ = bare
-    shared = ordinary_study(project, "frozen", 8, 4, "needs: {time: 5m, memory: 50MB}\nslurm: {agents: 1}\n")
+    shared = ordinary_study(
+        project, "frozen", 8, 4, "needs: {time: 5m, memory: 50MB}\nslurm: {agents: 1}\n"
+    )
     project.run("run", "--quiet", "--wait")
     for n, files in kept_files(project).items():
-        assert files["model.txt"] == files["beside.txt"] == n and files["notes.txt"] == f"notes: {n}"
-        assert sorted(files) == sorted(["model.txt", "notes.txt", f"results/{n}.json", "results/inside.txt", *BESIDE])
-    assert len({path.read_text() for path in shared.iterdir()}) == 1, "each found the project as it was"
+        assert (
+            files["model.txt"] == files["beside.txt"] == n and files["notes.txt"] == f"notes: {n}"
+        )
+        assert sorted(files) == sorted(
+            ["model.txt", "notes.txt", f"results/{n}.json", "results/inside.txt", *BESIDE]
+        )
+    assert len({path.read_text() for path in shared.iterdir()}) == 1, (
+        "each found the project as it was"
+    )
 
 
 def test_the_checklist_on_a_cluster(bare: tuple[Project, Cluster, Path]) -> None:
@@ -96,7 +104,9 @@ def test_the_checklist_on_a_cluster(bare: tuple[Project, Cluster, Path]) -> None
     assert not cluster.run("squeue", "--noheader").strip(), "nothing is submitted"
 
 
-@pytest.mark.parametrize("words", [["scancel"], ["scancel", "--signal=KILL", "--full"], ["scontrol", "requeue"]])
+@pytest.mark.parametrize(
+    "words", [["scancel"], ["scancel", "--signal=KILL", "--full"], ["scontrol", "requeue"]]
+)
 def test_the_job_is_ended(bare: tuple[Project, Cluster, Path], words: list[str]) -> None:
     """Told to end, killed with all its processes at once, or put back: what was complete is there in the end."""
     project, cluster, disk = bare
@@ -115,7 +125,9 @@ def test_the_job_is_ended(bare: tuple[Project, Cluster, Path], words: list[str])
     project.run("run", "--wait", "--name", "next", code=None)
     assert not folder.exists()
     project.run("outputs", "--study", folder_name(project), "--to", "all")
-    assert [path.read_text() for path in (project.folder / "all").rglob("out/1/result.txt")] == ["result 1"]
+    assert [path.read_text() for path in (project.folder / "all").rglob("out/1/result.txt")] == [
+        "result 1"
+    ]
 
 
 def kept_by(project: Project) -> list[str]:
@@ -168,7 +180,9 @@ def test_the_node_dies_during_stage_out(bare: tuple[Project, Cluster, Path]) -> 
     assert not folder.exists()
     # Where the file system caches listings, what the job has fetched is seen later.
     wait_for(lambda: project.json("outputs", "--json"))
-    assert [(file["path"], file["bytes"]) for file in project.json("outputs", "--json")] == [("out/1/big", size)]
+    assert [(file["path"], file["bytes"]) for file in project.json("outputs", "--json")] == [
+        ("out/1/big", size)
+    ]
     # While the queue's last answer still knows the job, the study is not touched.
     wait_for(lambda: project.run("clean", "--yes") and not list(outputs.rglob("*.part-*")))
 
@@ -208,7 +222,11 @@ def test_clean_nodes_touches_no_running_job(bare: tuple[Project, Cluster, Path])
     assert "--yes submits" in dry and dead.exists()
     done = project.json("clean", "--nodes", "node1", "--yes", "--json")
     # Other tests run on this machine too, and what theirs have in /tmp is seen and left alone.
-    found = {(folder["path"], folder["what"]) for folder in done["folders"] if folder["path"].startswith(str(disk))}
+    found = {
+        (folder["path"], folder["what"])
+        for folder in done["folders"]
+        if folder["path"].startswith(str(disk))
+    }
     assert found == {(str(dead), "removed"), (str(living), "in use")}
     assert not dead.exists() and running(project, disk)
     done_again = project.run("clean", "--nodes", "nowhere", code=2)
@@ -224,7 +242,10 @@ def test_a_full_shared_folder(bare: tuple[Project, Cluster, Path]) -> None:
     shared.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "small", str(shared)], check=True)
     try:
-        project.write("trial.py", "import os\nos.makedirs('out/1')\nopen('out/1/big', 'wb').write(bytes(12 << 20))\n")
+        project.write(
+            "trial.py",
+            "import os\nos.makedirs('out/1')\nopen('out/1/big', 'wb').write(bytes(12 << 20))\n",
+        )
         project.write(
             "study.yaml",
             f"command: {sys.executable} trial.py {{n}}\nparameters:\n  n: [1]\noutputs: ['out/{{n}}']\n"
@@ -247,7 +268,9 @@ def test_a_full_shared_folder(bare: tuple[Project, Cluster, Path]) -> None:
 
 @needs_local_disk
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts a small disk: only root may")
-def test_no_room_and_a_local_folder_that_goes_with_the_job(cluster_project: Project, slurm: Cluster) -> None:
+def test_no_room_and_a_local_folder_that_goes_with_the_job(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     """The site's own folder is removed at the end: whose outputs were not kept is not done, and is executed again."""
     project = cluster_project
     shared = project.folder / "shared"
@@ -255,7 +278,8 @@ def test_no_room_and_a_local_folder_that_goes_with_the_job(cluster_project: Proj
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "windlass", str(shared)], check=True)
     try:
         project.write(
-            "make.py", "import sys, time\ntime.sleep(0.5)\nopen(f'r-{sys.argv[1]}', 'wb').write(b'x' * 900000)\n"
+            "make.py",
+            "import sys, time\ntime.sleep(0.5)\nopen(f'r-{sys.argv[1]}', 'wb').write(b'x' * 900000)\n",
         )
         project.write(
             "study.yaml",
@@ -269,7 +293,9 @@ def test_no_room_and_a_local_folder_that_goes_with_the_job(cluster_project: Proj
         subprocess.run(["mount", "-o", "remount,size=40m", str(shared)], check=True)
         project.run("run", "--wait")
         assert project.counts() == {"done": 8}
-        assert {file["path"] for file in project.json("outputs", "--json")} == {f"r-{number}" for number in range(8)}
+        assert {file["path"] for file in project.json("outputs", "--json")} == {
+            f"r-{number}" for number in range(8)
+        }
     finally:
         wait_for(lambda: not slurm.run("squeue", "-h").strip())
         subprocess.run(["umount", "--lazy", str(shared)], check=True)

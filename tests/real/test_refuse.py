@@ -10,8 +10,8 @@ import pytest
 from scripts.slurm import Cluster as RealCluster
 
 from tests.conftest import Project, wait_for
-from windlass.launch.script import render_script
 from windlass.model import Plan
+from windlass.places.slurm.script import render_script
 from windlass.plan.refuse import find_problems, find_warnings
 from windlass.plan.settings import resolve_settings
 from windlass.plan.slurm import plan_slurm
@@ -37,7 +37,7 @@ def make(tmp_path: Path, extra: str, cluster: Cluster) -> Plan:
     file = tmp_path / "study.yaml"
     file.write_text(STUDY + extra)
     study = load_study(str(file))
-    settings = resolve_settings({}, study.said, cluster.said, "")
+    settings = resolve_settings({}, study.given, cluster.defaults, "")
     return plan_slurm(study, 4, settings, cluster, str(tmp_path / "out"))
 
 
@@ -85,7 +85,9 @@ def send(slurm: RealCluster, plan: Plan, folder: Path, *words: str) -> tuple[boo
         "needs: {time: 2h}\n",
     ],
 )
-def test_refused_and_rightly_so(slurm: RealCluster, cluster: Cluster, tmp_path: Path, extra: str) -> None:
+def test_refused_and_rightly_so(
+    slurm: RealCluster, cluster: Cluster, tmp_path: Path, extra: str
+) -> None:
     plan = make(tmp_path, extra, cluster)
     assert find_problems(plan, cluster, Here())
     taken, why = send(slurm, plan, tmp_path)  # if it could, it would begin: then there is no reason
@@ -96,15 +98,17 @@ def test_refused_and_rightly_so(slurm: RealCluster, cluster: Cluster, tmp_path: 
     "extra",
     [
         "",
-        "needs: {gpus: 4, gpu_type: a100, cpus: 8, memory: 8000M, time: 30m}\n",
-        "needs: {gpus: 2, gpu_type: p100, time: 3h}\nslurm: {partition: short}\n",
+        "launch: plain\nneeds: {gpus: 4, gpu_type: a100, cpus: 8, memory: 8000M, time: 30m}\n",
+        "launch: plain\nneeds: {gpus: 2, gpu_type: p100, time: 3h}\nslurm: {partition: short}\n",
         "slurm: {partition: a100, account: def-prof, qos: normal}\nneeds: {gpus: 1, time: 1d}\n",
         "slurm: {qos: onegpu}\nneeds: {gpus: 1, gpu_type: v100l}\n",
         "slurm: {nodes: 3, agents: 1, partition: long}\nneeds: {time: 7d}\n",
         "slurm: {partition: 'debug,short', account: rrg-lab}\nneeds: {time: 2h}\n",
     ],
 )
-def test_not_refused_and_taken(slurm: RealCluster, cluster: Cluster, tmp_path: Path, extra: str) -> None:
+def test_not_refused_and_taken(
+    slurm: RealCluster, cluster: Cluster, tmp_path: Path, extra: str
+) -> None:
     plan = make(tmp_path, extra, cluster)
     assert [problem.render() for problem in find_problems(plan, cluster, Here())] == []
     taken, why = send(slurm, plan, tmp_path, "--begin=now+1hour")
@@ -122,9 +126,14 @@ def test_nodes_that_are_this_very_host(cluster: Cluster, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "extra",
-    ["needs: {gpus: 1, gpu_type: v100l}\n", "needs: {gpus: 1, gpu_type: p100}\nslurm: {nodes: 2, agents: 1}\n"],
+    [
+        "needs: {gpus: 1, gpu_type: v100l}\n",
+        "needs: {gpus: 1, gpu_type: p100}\nslurm: {nodes: 2, agents: 1}\n",
+    ],
 )
-def test_nodes_that_are_drained_are_waited_for(slurm: RealCluster, cluster_project: Project, extra: str) -> None:
+def test_nodes_that_are_drained_are_waited_for(
+    slurm: RealCluster, cluster_project: Project, extra: str
+) -> None:
     """`sbatch --test-only` refuses what sbatch itself takes."""
     cluster_project.write("study.yaml", STUDY + extra)
     cluster_project.write("train.py", "")

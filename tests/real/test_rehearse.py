@@ -8,9 +8,9 @@ import subprocess
 
 from scripts.slurm import Cluster
 
+from tests.cli.test_rehearse_usage import GROW
 from tests.conftest import Project, wait_for
 from tests.real.study import queue_states, study_jobs, wait_until_idle
-from tests.test_rehearse_usage import GROW
 
 TRIALS = 6
 
@@ -26,7 +26,9 @@ def study(project: Project, most: int, rate: float, memory: str) -> None:
 
 
 def rehearse(project: Project, limit: str, code: int) -> subprocess.CompletedProcess[str]:
-    return project.run("run", "--rehearse", "--rehearse-limit", limit, "--agents", "3", "--json", code=code)
+    return project.run(
+        "run", "--rehearse", "--rehearse-limit", limit, "--agents", "3", "--json", code=code
+    )
 
 
 def assert_all_came_back(project: Project) -> None:
@@ -36,26 +38,36 @@ def assert_all_came_back(project: Project) -> None:
     assert sum(counts.values()) == TRIALS
 
 
-def test_the_rest_is_released_once_it_has_levelled_out(cluster_project: Project, slurm: Cluster) -> None:
+def test_the_rest_is_released_once_it_has_levelled_out(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     study(project, most=130, rate=5, memory="200MB")  # and the interpreter: about 150 MB
     done = rehearse(project, "12s", 0)
-    assert "rehearsing in job" in done.stderr and "rehearsal passed: 2 trials at a time" in done.stderr
+    assert (
+        "rehearsing in job" in done.stderr and "rehearsal passed: 2 trials at a time" in done.stderr
+    )
     said = json.loads(done.stdout)
     assert (said["agents"], said["present"]) == (2, 1), "the one that rehearsed is one of three"
     assert len(queue_states(slurm)) == 3
     wait_for(lambda: project.counts() == {"running": TRIALS})
     journals = [path.read_text() for path in (project.study_folder() / "journal").glob("2*.jsonl")]
-    assert sorted('"e":"level"' in text for text in journals) == [False, False, True], "the others do not rehearse"
+    assert sorted('"e":"level"' in text for text in journals) == [False, False, True], (
+        "the others do not rehearse"
+    )
     again = rehearse(project, "12s", 2)
     assert "3 agents of this study wait or run already" in again.stderr
 
 
-def test_what_grows_for_ever_is_refused_and_nothing_else_submitted(cluster_project: Project, slurm: Cluster) -> None:
+def test_what_grows_for_ever_is_refused_and_nothing_else_submitted(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     study(project, most=10**6, rate=1, memory="1GB")
     done = rehearse(project, "6s", 1)
-    assert "the rehearsal was refused: memory: " in done.stderr and "still growing at" in done.stderr
+    assert (
+        "the rehearsal was refused: memory: " in done.stderr and "still growing at" in done.stderr
+    )
     assert "needs: {memory: " in done.stderr
     assert_all_came_back(project)
     wait_until_idle(slurm)
@@ -84,7 +96,10 @@ def test_a_chain_rehearses_as_one(cluster_project: Project, slurm: Cluster) -> N
     with open(project.folder / "study.yaml", "a") as file:
         file.write("checkpoint: {}\ninterrupt: {unit: 5m}\n")
     done = rehearse(project, "8s", 0)
-    assert "3 chains of 4 jobs of 5 min, one after another" in done.stderr and "rehearsal passed" in done.stderr
+    assert (
+        "3 chains of 4 jobs of 5 min, one after another" in done.stderr
+        and "rehearsal passed" in done.stderr
+    )
     said = json.loads(done.stdout)
     assert (said["agents"], said["present"]) == (2, 1)
     wait_for(lambda: project.counts() == {"running": TRIALS})

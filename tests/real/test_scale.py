@@ -26,14 +26,20 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def last_end(project: Project) -> float:
     """When the last trial ended, by the agents' journals."""
-    lines = (line for path in (project.study_folder() / "journal").glob("2*.jsonl") for line in path.open())
+    lines = (
+        line
+        for path in (project.study_folder() / "journal").glob("2*.jsonl")
+        for line in path.open()
+    )
     return max(event["t"] for event in map(json.loads, lines) if event["e"] == "end")
 
 
 def test_many_trials_ask_little(cluster_project: Project) -> None:
     """One follows the study to its end, another one looks at it over and over."""
     project = cluster_project
-    calls = {name: wrap(project, name, 'exec "$REAL" "$@"') for name in ("sbatch", "scancel", "srun")}
+    calls = {
+        name: wrap(project, name, 'exec "$REAL" "$@"') for name in ("sbatch", "scancel", "srun")
+    }
     wrap(project, "squeue", SQUEUE)
     # In all 20 s at least, so that the queue is looked at several times; they print, so that every kind of file is made.
     project.write("tasks.txt", "sh -c 'echo 1; exec sleep 0.06'\n" * TRIALS)

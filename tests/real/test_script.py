@@ -15,8 +15,8 @@ import pytest
 from scripts.slurm import Cluster
 
 from tests.conftest import wait_for, write_program
-from windlass.launch.script import render_script
 from windlass.model import Request
+from windlass.places.slurm.script import render_script
 from windlass.slurm.options import render_pattern
 
 REQUEST = Request(job_name="packing", time_s=420, cpus=2, memory_mb=1001, gpus=2, gpu_type="a100")
@@ -58,7 +58,9 @@ def script(folder: Path, request: Request = REQUEST, **changes: Any) -> str:
 def test_awkward_values_arrive(slurm: Cluster, tmp_path: Path, text: str) -> None:
     request = dataclasses.replace(REQUEST, job_name=text)
     number = send(slurm, script(tmp_path, request, comment=text), "--hold")
-    name, comment = slurm.run("squeue", "-h", "-o", "%j\x1f%k", "-j", number).removesuffix("\n").split("\x1f")
+    name, comment = (
+        slurm.run("squeue", "-h", "-o", "%j\x1f%k", "-j", number).removesuffix("\n").split("\x1f")
+    )
     slurm.run("scancel", number)
     assert (name, comment) == (text, text)
 

@@ -25,7 +25,9 @@ print(socket.gethostname(), names, os.path.exists("rank.py"), os.environ["source
 
 
 # Jobs' own folders, and those in which agents and companions meet trials.
-LEFT = "find {} -maxdepth 2 -name '*_0_*' 2>/dev/null; find /tmp -maxdepth 1 -name 'windlass-????????'"
+LEFT = (
+    "find {} -maxdepth 2 -name '*_0_*' 2>/dev/null; find /tmp -maxdepth 1 -name 'windlass-????????'"
+)
 
 
 def write_study(project: Project) -> None:
@@ -69,7 +71,9 @@ if int(sys.argv[1]):
 """
 
 
-def test_ranks_on_every_node_report_and_are_notified(project: Project, slurm_apart: Cluster) -> None:
+def test_ranks_on_every_node_report_and_are_notified(
+    project: Project, slurm_apart: Cluster
+) -> None:
     """Nothing that a rank logged is lost, and no rank is killed by the signal that asks it to save."""
     with on_cluster(project, slurm_apart):
         project.write("chatty.py", CHATTY)
@@ -88,7 +92,11 @@ def test_ranks_on_every_node_report_and_are_notified(project: Project, slurm_apa
         wait_until_idle(slurm_apart)
         assert project.counts() == {"done": 1, "interrupted": 1}
         (journal,) = (project.study_folder() / "journal").glob("2*.jsonl")
-        ends = [event for line in journal.read_text().splitlines() if (event := json.loads(line))["e"] == "end"]
+        ends = [
+            event
+            for line in journal.read_text().splitlines()
+            if (event := json.loads(line))["e"] == "end"
+        ]
         for end in ends:
             assert {name: end["m"][name] for name in end["m"] if name.startswith("of_")} == {
                 f"of_{node}": [1000, 1, 1000, 1000] for node in nodes
@@ -97,7 +105,9 @@ def test_ranks_on_every_node_report_and_are_notified(project: Project, slurm_apa
             assert len(long) == 3 * 60 and {values[3] for values in long} == {10}
 
 
-def test_trials_are_interrupted_when_the_processes_on_other_nodes_end(project: Project, slurm_apart: Cluster) -> None:
+def test_trials_are_interrupted_when_the_processes_on_other_nodes_end(
+    project: Project, slurm_apart: Cluster
+) -> None:
     """Without them nothing is known of ranks elsewhere: a result would be without their metrics and outputs."""
     with on_cluster(project, slurm_apart):
         waits = "touch here-$SLURM_PROCID; while [ ! -e go ]; do sleep 0.1; done"
@@ -156,26 +166,44 @@ def test_outputs_of_every_node_are_kept(project: Project, slurm_apart: Cluster) 
         project.run("outputs", "left-behind", "--to", "kept")
         for row in rows:
             folder, number = project.folder / "kept" / row["id"], row["n"]
-            files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+            files = {
+                str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()
+            }
             assert files.pop("large.bin").stat().st_size == 5 << 20
             texts = {name: path.read_text() for name, path in files.items()}
             outside = {name: texts.pop(name) for name in list(texts) if "shared" in name}
             nodes = [texts[f"out/{rank}.txt"].split()[1] for rank in range(3)]
-            assert sorted(outside.values()) == sorted(f"{number} {node}" for node in nodes), "kept once"
-            expected = {f"{name}{rank}.txt": nodes[rank] for name in ("out/", "local-") for rank in range(3)}
-            expected |= {"common.txt": nodes[0], f"{nodes[1]}/common.txt": nodes[1], f"{nodes[2]}/common.txt": nodes[2]}
+            assert sorted(outside.values()) == sorted(f"{number} {node}" for node in nodes), (
+                "kept once"
+            )
+            expected = {
+                f"{name}{rank}.txt": nodes[rank] for name in ("out/", "local-") for rank in range(3)
+            }
+            expected |= {
+                "common.txt": nodes[0],
+                f"{nodes[1]}/common.txt": nodes[1],
+                f"{nodes[2]}/common.txt": nodes[2],
+            }
             assert texts == {name: f"{number} {node}" for name, node in expected.items()}
             left = project.folder / "kept" / "left-behind" / row["id"]
             found = {path.name: path.read_text() for path in left.rglob("*") if path.is_file()}
-            assert found == {f"left-{rank}.txt": f"{number} {node}" for rank, node in enumerate(nodes)}
+            assert found == {
+                f"left-{rank}.txt": f"{number} {node}" for rank, node in enumerate(nodes)
+            }
 
 
 def three(project: Project, pattern: str) -> list[Path]:
-    found = [path for path in sorted(project.folder.glob(pattern)) if path.name[:7] == "waiting" or path.read_text()]
+    found = [
+        path
+        for path in sorted(project.folder.glob(pattern))
+        if path.name[:7] == "waiting" or path.read_text()
+    ]
     return found if len(found) == 3 else []
 
 
-def test_what_was_made_on_other_nodes_is_gone_afterwards(project: Project, make_cluster: object) -> None:
+def test_what_was_made_on_other_nodes_is_gone_afterwards(
+    project: Project, make_cluster: object
+) -> None:
     """Also after a cancel. The site has no local folder of its own here: ours is made on every node."""
     cluster: Cluster = make_cluster(  # type: ignore[operator]
         database=False, nodes_apart=True, settings={"Prolog": "", "TaskProlog": "", "Epilog": ""}

@@ -31,7 +31,9 @@ def test_facts_of_the_cluster(cluster_project: Project) -> None:
         "down": None,
     }
     assert partitions["a100"]["allow_accounts"] == ["def-prof"] and not partitions["down"]["up"]
-    assert {gpu["name"]: (gpu["count"], gpu["per_node"], gpu["memory_mb"]) for gpu in data["gpus"]} == {
+    assert {
+        gpu["name"]: (gpu["count"], gpu["per_node"], gpu["memory_mb"]) for gpu in data["gpus"]
+    } == {
         "p100": (6, 4, 12288),
         "v100l": (4, 4, 32768),
         "a100": (6, 4, 40960),
@@ -39,14 +41,20 @@ def test_facts_of_the_cluster(cluster_project: Project) -> None:
     assert {(gpu["share_cpus"], gpu["share_memory_mb"]) for gpu in data["gpus"]} == {(2, 2000)}
     assert data["accounts"] == ["def-prof", "rrg-lab"] and data["default_account"] == "def-prof"
     qos = {one["name"]: one for one in data["qos"]}
-    assert qos["short"]["max_time_s"] == 3600 and qos["onegpu"]["max_gpus_per_job"] == 1 and "normal" in qos
+    assert (
+        qos["short"]["max_time_s"] == 3600
+        and qos["onegpu"]["max_gpus_per_job"] == 1
+        and "normal" in qos
+    )
 
 
 def test_nodes_are_counted_as_sinfo_counts_them(cluster_project: Project, slurm: Cluster) -> None:
     text = cluster_project.run("site", "--refresh").stdout
     for line in slurm.run("sinfo", "-s", "-h").splitlines():
         name, _, _, counts = line.split()[:4]
-        assert any(row.split()[:1] == [name] and counts in row.split() for row in text.splitlines()), line
+        assert any(
+            row.split()[:1] == [name] and counts in row.split() for row in text.splitlines()
+        ), line
 
 
 def test_a_named_profile_over_the_live_facts(cluster_project: Project) -> None:
@@ -57,12 +65,25 @@ def test_a_named_profile_over_the_live_facts(cluster_project: Project) -> None:
 
 
 def test_shares_are_asked_for(cluster_project: Project) -> None:
-    answers = {one["command"].split()[0]: one for one in cluster_project.json("usage", "--json")["answers"]}
+    answers = {
+        one["command"].split()[0]: one for one in cluster_project.json("usage", "--json")["answers"]
+    }
     assert "def-prof" in answers["sshare"]["text"]
 
 
 def submit(cluster: Cluster, node: str, *words: str) -> None:
-    cluster.run("sbatch", "--output=/dev/null", "-w", node, "-c", "1", "--mem=100", *words, "--wrap", "sleep 600")
+    cluster.run(
+        "sbatch",
+        "--output=/dev/null",
+        "-w",
+        node,
+        "-c",
+        "1",
+        "--mem=100",
+        *words,
+        "--wrap",
+        "sleep 600",
+    )
 
 
 def test_gpus_held_by_every_form_of_request(cluster_project: Project, slurm: Cluster) -> None:
@@ -102,7 +123,9 @@ def test_without_accounting_and_with_the_controller_gone(
     with on_cluster(project, cluster):
         data = project.json("site", "--json")
         assert data["accounting"] is False and data["accounts"] == [] and len(data["nodes"]) == 4
-        cluster.run("sbatch", "--output=/dev/null", "-w", "node2", "--gpus=3", "--wrap", "sleep 600")
+        cluster.run(
+            "sbatch", "--output=/dev/null", "-w", "node2", "--gpus=3", "--wrap", "sleep 600"
+        )
         wait_for(lambda: cluster.run("squeue", "-h", "-t", "R").strip())
         counted = {row["type"]: row["in_use"] for row in project.json("gpus", "--json")["types"]}
         assert counted == {"a100": 0, "p100": 0, "v100l": 3}

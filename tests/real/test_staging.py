@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from scripts.slurm import Cluster
 
+from tests.bundle.test_code import git
+from tests.bundle.test_data import flip_a_byte
 from tests.conftest import Project, wait_for
 from tests.real.conftest import on_cluster
 from tests.real.study import run_to_the_end, wait_until_idle, wrap
 from tests.real.test_survival import agents_of
-from tests.test_code import git
-from tests.test_data import flip_a_byte
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,9 @@ time.sleep(float(sys.argv[2]))
 TERMS = "slots: 1\nneeds: {time: 10m}\nslurm: {agents: 1}\n"
 
 
-def make_study(project: Project, trials: int = 2, seconds: float = 0, more: str = TERMS, name: str = "study") -> None:
+def make_study(
+    project: Project, trials: int = 2, seconds: float = 0, more: str = TERMS, name: str = "study"
+) -> None:
     """Trials that read a dataset of the project's from $SLURM_TMPDIR and sum it up."""
     folder = project.folder / "datasets/one"
     if not folder.exists():
@@ -64,7 +66,11 @@ def events(project: Project, study: str = "study") -> list[tuple[str, dict[str, 
 
 def notes(project: Project, text: str, study: str = "study") -> list[str]:
     """The hosts on which an agent said so."""
-    return [host for host, event in events(project, study) if event["e"] == "note" and text in event["text"]]
+    return [
+        host
+        for host, event in events(project, study)
+        if event["e"] == "note" and text in event["text"]
+    ]
 
 
 def begun(project: Project) -> int:
@@ -77,7 +83,12 @@ def sums(project: Project, trials: int) -> set[str]:
 
 def test_each_node_unpacks_once(project: Project, slurm_apart: Cluster) -> None:
     with on_cluster(project, slurm_apart):
-        make_study(project, 16, 1, "slots: 1\nneeds: {time: 10m, cpus: 4, memory: 200MB}\nslurm: {agents: 8}\n")
+        make_study(
+            project,
+            16,
+            1,
+            "slots: 1\nneeds: {time: 10m, cpus: 4, memory: 200MB}\nslurm: {agents: 8}\n",
+        )
         project.run("run")
         wait_until_idle(slurm_apart)
         assert project.counts() == {"done": 16}
@@ -88,10 +99,18 @@ def test_each_node_unpacks_once(project: Project, slurm_apart: Cluster) -> None:
         assert len(notes(project, "data datasets/one: found on this node")) == 8 - len(hosts)
         assert len(sums(project, 16)) == 1
         # Another study with the same data finds them there.
-        make_study(project, 8, 1, "slots: 1\nneeds: {time: 10m, cpus: 4, memory: 200MB}\nslurm: {agents: 8}\n", "other")
+        make_study(
+            project,
+            8,
+            1,
+            "slots: 1\nneeds: {time: 10m, cpus: 4, memory: 200MB}\nslurm: {agents: 8}\n",
+            "other",
+        )
         project.run("run", "other.yaml", "--wait")
         assert set(unpacked(project, "data datasets/one", "other")).isdisjoint(hosts)
-        assert set(unpacked(project, "code", "other")) >= {host for host, _ in events(project, "other")}
+        assert set(unpacked(project, "code", "other")) >= {
+            host for host, _ in events(project, "other")
+        }
 
 
 def unpacked(project: Project, what: str, study: str = "study") -> list[str]:
@@ -99,7 +118,9 @@ def unpacked(project: Project, what: str, study: str = "study") -> list[str]:
     return [
         host
         for host, event in events(project, study)
-        if event["e"] == "note" and event["text"].startswith(what) and " unpacked in " in event["text"]
+        if event["e"] == "note"
+        and event["text"].startswith(what)
+        and " unpacked in " in event["text"]
     ]
 
 
@@ -158,7 +179,9 @@ def test_an_agent_ends_while_it_unpacks(cluster_project: Project, slurm: Cluster
     assert len(unpacked(project, "data datasets/one")) == 1
 
 
-def test_a_node_dies_while_data_are_unpacked(project: Project, make_cluster: Callable[..., Cluster]) -> None:
+def test_a_node_dies_while_data_are_unpacked(
+    project: Project, make_cluster: Callable[..., Cluster]
+) -> None:
     cluster = make_cluster(database=False, nodes_apart=True)
     with on_cluster(project, cluster):
         gate = make_gate(project)
@@ -167,7 +190,9 @@ def test_a_node_dies_while_data_are_unpacked(project: Project, make_cluster: Cal
         wait_for((project.folder / "waiting").exists)
         (node,) = cluster.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()
         cluster.crash_node(node)
-        wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"))
+        wait_for(
+            lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T")
+        )
         assert begun(project) == 0
         gate.touch()
         cluster.start_node(node)
@@ -184,7 +209,9 @@ for name in ("file 7", "cache.pt"):
 """
 
 
-def test_what_a_trial_writes_to_data_is_read_by_nobody_else(cluster_project: Project, slurm: Cluster) -> None:
+def test_what_a_trial_writes_to_data_is_read_by_nobody_else(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     """Permissions stop a user, and tell him what to do; root writes, which is found before the next use."""
     project = cluster_project
     project.write("meddle.py", MEDDLE)
@@ -215,7 +242,9 @@ def test_what_a_trial_writes_to_data_is_read_by_nobody_else(cluster_project: Pro
     assert "data datasets/one: found on this node" in read_again("third")
 
 
-def test_an_archive_that_was_damaged_after_submission(cluster_project: Project, slurm: Cluster) -> None:
+def test_an_archive_that_was_damaged_after_submission(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     """No trial begins, the job fails, and everybody is told why; with a good archive it goes on."""
     project = cluster_project
     make_study(project)
@@ -231,8 +260,15 @@ def test_an_archive_that_was_damaged_after_submission(cluster_project: Project, 
     reasons = [event["reason"] for _, event in events(project) if event["e"] == "bye"]
     assert len(reasons) == 1 and "is cut short" in reasons[0] and archive.name in reasons[0]
     assert [job["state"] for job in project.json("status", "--json")["jobs"]["jobs"]] == ["failed"]
-    assert "is cut short" in "".join(path.read_text() for path in (project.studies / "hpc_outputs").glob("*.out"))
-    assert not [name for store in local_stores(slurm) for name in os.listdir(store) if name.startswith("data-")]
+    assert "is cut short" in "".join(
+        path.read_text() for path in (project.studies / "hpc_outputs").glob("*.out")
+    )
+    assert not [
+        name
+        for store in local_stores(slurm)
+        for name in os.listdir(store)
+        if name.startswith("data-")
+    ]
     run_to_the_end(project, slurm)
     assert project.counts() == {"done": 2} and archive.stat().st_size == size
 
@@ -245,18 +281,25 @@ print(os.environ.get("DATA"))
 """
 
 
-def test_command_lines_as_in_scripts_that_people_come_from(cluster_project: Project, slurm: Cluster) -> None:
+def test_command_lines_as_in_scripts_that_people_come_from(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     """Several paths after one option, the job's folder in a file of commands and after `--`, and no small files."""
     project = cluster_project
     project.write("pyproject.toml", "")
     project.write("show.py", SHOW)
     for number in (1, 2, 3):
         project.write(f"datasets/dataset{number}/file{number}", "")
-    project.write("experiment_configurations.txt", "python show.py --data_dir=${SLURM_TMPDIR}/datasets/dataset1\n")
+    project.write(
+        "experiment_configurations.txt",
+        "python show.py --data_dir=${SLURM_TMPDIR}/datasets/dataset1\n",
+    )
     project.run("run", "--data", "datasets/dataset1", "datasets/dataset2", "-t", "10m", "--wait")
     assert project.run("logs", "0").stdout == "['file1'] ['dataset1', 'dataset2']\nNone\n"
     words = ["python", "show.py", "--data_dir=$SLURM_TMPDIR/datasets/dataset3"]
-    project.run("run", "-d", "datasets/dataset3", "-t", "10m", "-e", "words", "--wait", "--", *words)
+    project.run(
+        "run", "-d", "datasets/dataset3", "-t", "10m", "-e", "words", "--wait", "--", *words
+    )
     assert project.run("logs", "0", "--study", "words").stdout == "['file3'] ['dataset3']\nNone\n"
     project.write(
         "study.yaml",
@@ -266,13 +309,22 @@ def test_command_lines_as_in_scripts_that_people_come_from(cluster_project: Proj
     project.run("run", "study.yaml", "--wait")
     shown = project.run("logs", "0", "--study", "own").stdout
     assert (
-        shown.startswith("['file2'] ['dataset2']\n/") and shown.endswith("/datasets/dataset2/x\n") and "$" not in shown
+        shown.startswith("['file2'] ['dataset2']\n/")
+        and shown.endswith("/datasets/dataset2/x\n")
+        and "$" not in shown
     )
     for number in range(1001):
         (project.folder / f"datasets/dataset1/{number}").touch()
-    refused = project.run("run", "-e", "many", "--", "python", "show.py", "--data_dir=datasets/dataset1", code=2).stderr
-    assert "a folder of more than 1,000 files" in refused and "add `--data datasets/dataset1`" in refused
-    project.run("plan", "--small-files", "allow", "--", "python", "show.py", "--data_dir=datasets/dataset1")
+    refused = project.run(
+        "run", "-e", "many", "--", "python", "show.py", "--data_dir=datasets/dataset1", code=2
+    ).stderr
+    assert (
+        "a folder of more than 1,000 files" in refused
+        and "add `--data datasets/dataset1`" in refused
+    )
+    project.run(
+        "plan", "--small-files", "allow", "--", "python", "show.py", "--data_dir=datasets/dataset1"
+    )
 
 
 def test_damaged_archives_are_packed_anew(cluster_project: Project, slurm: Cluster) -> None:
@@ -291,7 +343,9 @@ def test_damaged_archives_are_packed_anew(cluster_project: Project, slurm: Clust
         assert "`windlass run` packs it anew" in reason
         return project.run("run", "--wait").stderr
 
-    assert "is damaged: it is packed anew" in damage(project.folder, "datasets/.windlass-data/*.tar")
+    assert "is damaged: it is packed anew" in damage(
+        project.folder, "datasets/.windlass-data/*.tar"
+    )
     assert project.counts() == {"done": 1}
     project.write("new.py", "")  # other code, which no node has yet
     make_study(project, 2)
@@ -311,7 +365,9 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
         pytest.skip("only root may mount")
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={request.param}", "none", str(disk)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={request.param}", "none", str(disk)], check=True
+    )
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -331,7 +387,9 @@ def test_a_local_disk_without_room_for_the_agent(
         assert "NODE_SCRATCH_FULL node" in reason and "the agent cannot be copied" in reason
 
 
-def test_a_local_disk_that_is_full(project: Project, make_cluster: Callable[..., Cluster], small_disk: Path) -> None:
+def test_a_local_disk_that_is_full(
+    project: Project, make_cluster: Callable[..., Cluster], small_disk: Path
+) -> None:
     cluster = make_cluster(database=False, settings={"TaskProlog": ""})
     with on_cluster(project, cluster):
         make_study(project)
@@ -340,13 +398,21 @@ def test_a_local_disk_that_is_full(project: Project, make_cluster: Callable[...,
         wait_until_idle(cluster)
         assert begun(project) == 0 and project.counts() == {"waiting": 2}
         (reason,) = [event["reason"] for _, event in events(project) if event["e"] == "bye"]
-        assert "the local disk of node" in reason and "is full" in reason and "data datasets/one needs 1.2 MB" in reason
+        assert (
+            "the local disk of node" in reason
+            and "is full" in reason
+            and "data datasets/one needs 1.1" in reason
+        )
         node = reason.split("NODE_SCRATCH_FULL ")[1].split(":")[0]
         assert f"NODE_SCRATCH_FULL {node}" in project.run("explain", "0").stdout
         again = project.run("run").stderr
         assert f"left out, because the local disk was full: {node} (at " in again
         assert f"#SBATCH --exclude={node}\n" in (project.study_folder() / "job.sh").read_text()
         wait_until_idle(cluster)
-        left = [name for name in os.listdir(small_disk / f"windlass-{os.getuid()}") if name.startswith("data-")]
+        left = [
+            name
+            for name in os.listdir(small_disk / f"windlass-{os.getuid()}")
+            if name.startswith("data-")
+        ]
         assert not left
         assert [name for name in os.listdir(small_disk) if not name.startswith("windlass-")] == []

@@ -50,7 +50,9 @@ def test_one_node_s_mount_stalls_and_goes_on(slurm_scratch: Cluster, tmp_path: P
     slurm_scratch.stall("node2")
     try:
         waiting = start_on_node(
-            slurm_scratch, "node2", f"touch {tmp_path}/begun; touch {scratch}/late; touch {answered}"
+            slurm_scratch,
+            "node2",
+            f"touch {tmp_path}/begun; touch {scratch}/late; touch {answered}",
         )
         wait_for((tmp_path / "begun").exists)
         on_node(slurm_scratch, "node1", f"touch {scratch}/meanwhile")
@@ -89,18 +91,24 @@ def test_a_node_comes_back_with_its_mount(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.parametrize("stalled", [(), ("node1", "login")])
-def test_stopping_leaves_nothing(make_cluster: MakeCluster, tmp_path: Path, stalled: tuple[str, ...]) -> None:
+def test_stopping_leaves_nothing(
+    make_cluster: MakeCluster, tmp_path: Path, stalled: tuple[str, ...]
+) -> None:
     """Also with mounts that hang, and processes that hang on them."""
     cluster = make_cluster(tmp_path / "c", database=False, nodes_apart=True, scratch=KIND)
     home, mount = cluster.home, cluster.scratch
     submit(
-        cluster, f"cd {mount}; touch {tmp_path}/begun; while sleep 0.1; do touch {mount}/x; done", "--nodelist=node1"
+        cluster,
+        f"cd {mount}; touch {tmp_path}/begun; while sleep 0.1; do touch {mount}/x; done",
+        "--nodelist=node1",
     )
     wait_for((tmp_path / "begun").exists)
     for name in stalled:
         cluster.stall(name)
     hanging = subprocess.Popen(["touch", str(mount / "y")], stderr=subprocess.DEVNULL)
-    Cluster(tmp_path / "c").stop()  # as `python3 -m scripts.slurm stop`, which knows only the folder
+    Cluster(
+        tmp_path / "c"
+    ).stop()  # as `python3 -m scripts.slurm stop`, which knows only the folder
     hanging.wait(60)
     assert not home.exists() and not is_mounted(mount) and processes_of(home) == []
 
@@ -109,7 +117,11 @@ def test_a_start_that_fails_leaves_nothing(make_cluster: MakeCluster, tmp_path: 
     folder = tmp_path / "c"
     with pytest.raises(ClusterError, match=r"node1 ended:(.|\n)*/proc/nowhere"):
         make_cluster(
-            folder, nodes_apart=True, database=False, scratch=KIND, settings={"SlurmdSpoolDir": "/proc/nowhere"}
+            folder,
+            nodes_apart=True,
+            database=False,
+            scratch=KIND,
+            settings={"SlurmdSpoolDir": "/proc/nowhere"},
         )
     assert not folder.exists() and not is_mounted(folder / "scratch") and processes_of(folder) == []
 
@@ -125,7 +137,9 @@ def test_tests_that_are_killed_leave_no_mount(tmp_path: Path) -> None:
     )
     folder = tmp_path / "c"
     words = [sys.executable, "-c", script, str(folder), KIND]
-    tests = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    tests = subprocess.Popen(
+        words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert tests.stdout is not None and tests.stdout.readline() == "up\n"
     cluster = Cluster(folder)
     processes, mount = cluster.processes, cluster.scratch

@@ -12,7 +12,14 @@ import pytest
 from scripts.slurm import Cluster
 
 from tests.conftest import Project, wait_for
-from tests.real.study import calls_made, check_witnesses, queue_states, wait_until_idle, witness_study, wrap
+from tests.real.study import (
+    calls_made,
+    check_witnesses,
+    queue_states,
+    wait_until_idle,
+    witness_study,
+    wrap,
+)
 
 
 def clients_in(folder: Path) -> list[str]:
@@ -20,7 +27,9 @@ def clients_in(folder: Path) -> list[str]:
     found = []
     for process in Path("/proc").iterdir():
         try:
-            words = (process / "cmdline").read_bytes().split(b"\0") if process.name.isdigit() else []
+            words = (
+                (process / "cmdline").read_bytes().split(b"\0") if process.name.isdigit() else []
+            )
             if b"windlass" in words and os.readlink(process / "cwd") == str(folder):
                 found.append(process.name)
         except OSError:
@@ -48,7 +57,9 @@ def test_a_study_from_run_to_results(cluster_project: Project, slurm: Cluster) -
     assert project.counts() == {"done": 7, "failed": 1}
     job = project.json("status", "--json")["jobs"]["jobs"][0]
     state = slurm.run("scontrol", "show", "job", str(job["id"]).split("_")[0])
-    assert "JobState=FAILED" in state and "ExitCode=1:0" in state, "a job with a failed trial tells so"
+    assert "JobState=FAILED" in state and "ExitCode=1:0" in state, (
+        "a job with a failed trial tells so"
+    )
     assert "gres/gpu:p100=1" in state.replace("gres:gpu", "gres/gpu") or "gpu:p100:1" in state
     best = project.run("results", "--best").stdout
     assert "0.1" in best
@@ -61,7 +72,24 @@ def test_a_study_from_run_to_results(cluster_project: Project, slurm: Cluster) -
 def test_the_request_is_exact(cluster_project: Project, slurm: Cluster) -> None:
     project = cluster_project
     witness_study(project, 9, 30, "slurm: {options: {nice: 7}}\n")
-    words = ["-c", "2", "-t", "00-00:20:00", "-m", "3G", "-G", "a100", "-g", "2", "-a", "rrg-lab", "-e", "my exp"]
+    words = [
+        "-c",
+        "2",
+        "-t",
+        "00-00:20:00",
+        "-m",
+        "3G",
+        "-G",
+        "a100",
+        "-g",
+        "2",
+        "-a",
+        "rrg-lab",
+        "-e",
+        "my exp",
+        "-W",
+        "plain",
+    ]
     words += ["-p", "short", "--max-jobs", "3", "--throttle", "2", "--mail-user", "me@example.org"]
     job = submit(project, *words)["jobs"][0]  # type: ignore[index]
     shown = slurm.run("scontrol", "show", "job", str(job))
@@ -72,7 +100,9 @@ def test_the_request_is_exact(cluster_project: Project, slurm: Cluster) -> None:
     assert "ArrayTaskId=0-2" in shown or len(re.findall("ArrayTaskId=", shown)) == 3
 
 
-def test_running_again_submits_nothing_while_agents_are_there(cluster_project: Project, slurm: Cluster) -> None:
+def test_running_again_submits_nothing_while_agents_are_there(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     witness_study(project, 4, 60, "needs: {time: 20m}\nslots: 1\n")
     assert submit(project)["agents"] == 4
@@ -96,7 +126,9 @@ def test_arrays_beyond_the_limit_are_several(make_cluster: object, project: Proj
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_client_killed_while_it_submits(cluster_project: Project, slurm: Cluster, moment: str) -> None:
+def test_a_client_killed_while_it_submits(
+    cluster_project: Project, slurm: Cluster, moment: str
+) -> None:
     """The next run finds out what became of it, and submits exactly what is missing."""
     project = cluster_project
     records = witness_study(project, 4, 0.2, "slots: 2\nneeds: {time: 20m}\n")
@@ -113,7 +145,11 @@ def test_a_client_killed_while_it_submits(cluster_project: Project, slurm: Clust
     if moment == "after":
         assert "submitted" not in again.stderr.replace("was submitted", "")
     check_witnesses(project, records, 4)
-    events = [json.loads(line) for path in _client_journals(project) for line in path.read_text().splitlines()]
+    events = [
+        json.loads(line)
+        for path in _client_journals(project)
+        for line in path.read_text().splitlines()
+    ]
     taken = [event for event in events if event["e"] == "submitted"]
     assert len(taken) == 1
 
@@ -128,7 +164,11 @@ def test_sbatch_that_does_not_answer(cluster_project: Project, slurm: Cluster) -
     records = witness_study(project, 4, 0.2, "slots: 2\nneeds: {time: 20m}\n")
     with open(project.folder / "config/windlass/site.toml", "a") as file:
         file.write('patience = "6s"\n')
-    wrap(project, "sbatch", 'case "$*" in *test-only*) exec "$REAL" "$@";; esac\n"$REAL" "$@" >/dev/null; sleep 60')
+    wrap(
+        project,
+        "sbatch",
+        'case "$*" in *test-only*) exec "$REAL" "$@";; esac\n"$REAL" "$@" >/dev/null; sleep 60',
+    )
     assert "submitted 2 agents" in project.run("run").stderr
     wait_until_idle(slurm)
     check_witnesses(project, records, 4)
@@ -159,13 +199,18 @@ def test_sbatch_that_refuses(cluster_project: Project, slurm: Cluster) -> None:
     check_witnesses(project, records, 4)
 
 
-def test_what_slurm_would_refuse_is_refused_before_anything_is_written(cluster_project: Project) -> None:
+def test_what_slurm_would_refuse_is_refused_before_anything_is_written(
+    cluster_project: Project,
+) -> None:
     project = cluster_project
     witness_study(
-        project, 4, 0.2, "needs: {gpus: 1, gpu_type: h100, time: 400h}\nslurm: {account: nobody, qos: none}\n"
+        project,
+        4,
+        0.2,
+        "needs: {gpus: 1, gpu_type: h100, time: 400h}\nslurm: {account: nobody, qos: none}\n",
     )
     done = project.run("run", code=2)
-    for word in ("h100", "p100", "nobody", "rrg-lab", "none", "16d16h"):
+    for word in ("h100", "p100", "nobody", "rrg-lab", "none", "16 d 16 h"):
         assert word in done.stderr, f"{word}\n{done.stderr}"
     assert done.stderr.count("error:") >= 4, "all at once"
     assert not (project.folder / ".windlass").exists(), "nothing half done"
@@ -181,11 +226,17 @@ def test_two_clients_at_once_submit_once(cluster_project: Project, slurm: Cluste
     assert len(queue_states(slurm)) <= 6
     wait_until_idle(slurm)
     check_witnesses(project, records, 6)
-    headers = [path for path in (project.study_folder() / "journal").iterdir() if not path.name.startswith("client")]
+    headers = [
+        path
+        for path in (project.study_folder() / "journal").iterdir()
+        if not path.name.startswith("client")
+    ]
     assert len(headers) == 6
 
 
-def test_wait_follows_to_the_end_and_ctrl_c_leaves_the_jobs(cluster_project: Project, slurm: Cluster) -> None:
+def test_wait_follows_to_the_end_and_ctrl_c_leaves_the_jobs(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     records = witness_study(project, 4, 2, "slots: 2\nneeds: {time: 20m}\n")
     client = project.start("run", "--wait")
@@ -210,9 +261,15 @@ def test_retry_submits_on_the_same_terms(cluster_project: Project, slurm: Cluste
     project.write("now1", "")
     assert project.json("plan", "--json")["submits"] == 2
     again = project.run("run", "--wait", code=1).stderr
-    assert "2 jobs of" in again and "submitted 2 agents" in again and project.counts() == {"done": 1, "failed": 1}
+    assert (
+        "2 jobs of" in again
+        and "submitted 2 agents" in again
+        and project.counts() == {"done": 1, "failed": 1}
+    )
     planned = project.json("plan", "--json")
-    assert (planned["trials"], planned["missing"], planned["submits"]) == (2, 1, 1), "of what is missing"
+    assert (planned["trials"], planned["missing"], planned["submits"]) == (2, 1, 1), (
+        "of what is missing"
+    )
     project.write("now2", "")
     assert "submitted 1 agent " in project.run("retry").stderr
     wait_until_idle(slurm)

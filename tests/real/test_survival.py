@@ -46,7 +46,9 @@ def agents_of(folder: Path) -> list[int]:
 
 
 def task_ids(cluster: Cluster, state: str = "RUNNING") -> list[str]:
-    return cluster.run("squeue", "--noheader", "--array", f"--states={state}", "--format=%i").split()
+    return cluster.run(
+        "squeue", "--noheader", "--array", f"--states={state}", "--format=%i"
+    ).split()
 
 
 def test_an_agent_is_killed(cluster_project: Project, slurm: Cluster) -> None:
@@ -81,13 +83,17 @@ def test_a_job_is_requeued(cluster_project: Project, slurm: Cluster) -> None:
     wait_for(lambda: begun(records) >= 12)
     slurm.run("scontrol", "requeue", task_ids(slurm)[0])
     folder = project.study_folder() / "journal"
-    wait_for(lambda: any('"restart":1' in path.read_text() for path in folder.glob("2*.jsonl")), 400)
+    wait_for(
+        lambda: any('"restart":1' in path.read_text() for path in folder.glob("2*.jsonl")), 400
+    )
     held.unlink()
     run_to_the_end(project, slurm)
     check_witnesses(project, records, 18)
 
 
-def test_a_node_dies_with_all_that_is_on_it(project: Project, make_cluster: Callable[..., Cluster]) -> None:
+def test_a_node_dies_with_all_that_is_on_it(
+    project: Project, make_cluster: Callable[..., Cluster]
+) -> None:
     """NODE_FAIL: the job is put back by Slurm; the trials it held are taken again once it is certain to be dead."""
     cluster = make_cluster(database=False, nodes_apart=True)
     with on_cluster(project, cluster):
@@ -97,14 +103,18 @@ def test_a_node_dies_with_all_that_is_on_it(project: Project, make_cluster: Call
         wait_for(lambda: begun(records) >= 12)
         node = cluster.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()[0]
         cluster.crash_node(node)
-        wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"))
+        wait_for(
+            lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T")
+        )
         cluster.start_node(node)
         held.unlink()
         run_to_the_end(project, cluster)
         check_witnesses(project, records, 18)
 
 
-def test_a_slurmd_dies_and_its_jobs_live_on(project: Project, make_cluster: Callable[..., Cluster]) -> None:
+def test_a_slurmd_dies_and_its_jobs_live_on(
+    project: Project, make_cluster: Callable[..., Cluster]
+) -> None:
     """The scheduler gives the job up, but its agent is still there: nobody may take its trials."""
     cluster = make_cluster(database=False, nodes_apart=True)
     with on_cluster(project, cluster):
@@ -114,7 +124,9 @@ def test_a_slurmd_dies_and_its_jobs_live_on(project: Project, make_cluster: Call
         wait_for(lambda: begun(records) >= 10)
         node = cluster.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()[0]
         cluster.kill_node(node)
-        wait_for(lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T"))
+        wait_for(
+            lambda: "down" in cluster.run("sinfo", "--noheader", "--nodes", node, "--format=%T")
+        )
         held.unlink()
         run_to_the_end(project, cluster)
         wait_for(lambda: project.counts() == {"done": 14})
@@ -136,7 +148,9 @@ def test_a_node_is_drained(cluster_project: Project, slurm: Cluster) -> None:
         slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
 
 
-def test_the_controller_is_restarted_and_away(project: Project, make_cluster: Callable[..., Cluster]) -> None:
+def test_the_controller_is_restarted_and_away(
+    project: Project, make_cluster: Callable[..., Cluster]
+) -> None:
     """While it is away nothing is lost, and every verb says what is so."""
     cluster = make_cluster(database=False)
     with on_cluster(project, cluster):
@@ -162,7 +176,9 @@ def test_the_time_limit(project: Project, make_cluster: Callable[..., Cluster]) 
     """Trials that were cut off by the job's time limit are interrupted, not failed, and taken again."""
     cluster = make_cluster(database=False)
     with on_cluster(project, cluster):
-        records = witness_study(project, 2, 600, "slots: 2\nslurm: {agents: 1}\nneeds: {time: 1m}\n")
+        records = witness_study(
+            project, 2, 600, "slots: 2\nslurm: {agents: 1}\nneeds: {time: 1m}\n"
+        )
         project.run("run")
         wait_for(lambda: begun(records) == 2)
         slurm_job = task_ids(cluster)[0]
@@ -173,7 +189,10 @@ def test_the_time_limit(project: Project, make_cluster: Callable[..., Cluster]) 
         assert project.counts() == {"interrupted": 2}
         wait_for(lambda: {job["state"] for job in study_jobs(project)} <= {"failed", "timed out"})
         project.run("cancel", "--yes")
-        project.write("witness.sh", (project.folder / "witness.sh").read_text().replace('sleep "$2"', "sleep 0.1"))
+        project.write(
+            "witness.sh",
+            (project.folder / "witness.sh").read_text().replace('sleep "$2"', "sleep 0.1"),
+        )
         project.run("retry", "--cancelled", "--interrupted")
         wait_until_idle(cluster)
         check_witnesses(project, records, 2)

@@ -26,7 +26,10 @@ def test_wait_returns_when_the_jobs_are_over(
     with on_cluster(project, cluster):
         words = ["--param", "x=[0,3]", "-t", "2m", "--", "sh", "-c", "exit $0", "{x}"]
         refused = project.run("run", "--joblog", "log", *words, code=2).stderr
-        assert "--joblog: nobody is there to write it" in refused and "windlass logs --joblog log" in refused
+        assert (
+            "--joblog: nobody is there to write it" in refused
+            and "windlass logs --joblog log" in refused
+        )
         assert not project.counts(), "nothing was submitted"
         ended = project.run("run", "--wait", "--joblog", "log", *words, code=1).stderr
         assert len(list(marks.iterdir())) == 1
@@ -34,12 +37,17 @@ def test_wait_returns_when_the_jobs_are_over(
         assert len((project.folder / "log").read_text().splitlines()) == 3
         again = project.run("retry", "--wait", code=1).stderr
         assert len(list(marks.iterdir())) == 2
-        assert again.endswith("`windlass results` shows what came out\n") and "done 1   failed 1 of 2" in again
+        assert (
+            again.endswith("`windlass results` shows what came out\n")
+            and "done 1   failed 1 of 2" in again
+        )
         assert "1 of its trials failed" in project.run("history").stdout
         assert "unpacked in" not in project.run("status").stdout
 
 
-def test_a_unit_that_was_cancelled_is_not_out_of_time(cluster_project: Project, slurm: Cluster) -> None:
+def test_a_unit_that_was_cancelled_is_not_out_of_time(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     """A job of a chain lasts a minute: all of it is near its end."""
     project = cluster_project
     project.write("hold", "")

@@ -20,7 +20,9 @@ for step in range(2000):
 """
 
 
-def test_a_look_inside_a_study_and_inside_a_job_of_others(cluster_project: Project, slurm: Cluster) -> None:
+def test_a_look_inside_a_study_and_inside_a_job_of_others(
+    cluster_project: Project, slurm: Cluster
+) -> None:
     project = cluster_project
     project.write("steps.py", _STEPS)
     project.write("config/windlass/site.toml", 'lease = "15s"\n')  # agents tell every second
@@ -30,9 +32,13 @@ def test_a_look_inside_a_study_and_inside_a_job_of_others(cluster_project: Proje
     )
     project.run("run", "study.yaml", "--on", "slurm", "--quiet")
     (job,) = project.json("status", "--json")["jobs"]["submissions"]
-    said = wait_for(lambda: [one for one in project.json("watch", "--json")["running"] if one["eta_s"]])[0]
+    said = wait_for(
+        lambda: [one for one in project.json("watch", "--json")["running"] if one["eta_s"]]
+    )[0]
     assert said["steps"] == 2000 and 0 < said["step"] < 2000
-    assert 0.5 * 400 < said["eta_s"] + said["for_s"] < 4 * 400  # 2000 steps of 0.2 s, or longer on a busy machine
+    assert (
+        0.5 * 400 < said["eta_s"] + said["for_s"] < 4 * 400
+    )  # 2000 steps of 0.2 s, or longer on a busy machine
     status = project.json("status", "--json")
     assert status["running"][0]["steps"] == 2000 and status["time_left"]["seconds"] > 100
     text = project.run("watch", str(job["job"]), "--deep").stdout
@@ -56,12 +62,15 @@ def test_doctor_asks_in_a_job_what_its_gpu_is(cluster_project: Project) -> None:
         "    init = staticmethod(lambda: None)\n",
     )
     project.write(
-        "study.yaml", f"command: python3 x.py\nenv: {{PYTHONPATH: {json.dumps(str(project.folder / 'fake'))}}}\n"
+        "study.yaml",
+        f"command: python3 x.py\nenv: {{PYTHONPATH: {json.dumps(str(project.folder / 'fake'))}}}\n",
     )
     done = project.run("doctor", "--gpu", "study.yaml", code=1)
     assert "allocation  CUDA_VISIBLE_DEVICES=0" in done.stdout
     assert "problem: torch 9.9 sees 0 devices" in done.stdout
-    assert not [name for name in os.listdir(project.folder / ".windlass") if name.startswith("doctor")]
+    assert not [
+        name for name in os.listdir(project.folder / ".windlass") if name.startswith("doctor")
+    ]
 
 
 def test_doctor_does_not_compute_on_a_login_host(cluster_project: Project) -> None:

@@ -6,76 +6,98 @@ import argparse
 import os
 import resource
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from typing import Any, Dict, List, Optional
 
-from windlass.agent.changed_data import record_changed_data
 from windlass.agent.claim import Claimer, TrialQueue
-from windlass.agent.companion import companion_main
-from windlass.agent.companions import METRICS, Companions, count_nodes
-from windlass.agent.config import AgentConfig, make_slots, read_config, trial_environment
+from windlass.agent.config import AgentConfig, Slot, make_slots, read_config, trial_environment
 from windlass.agent.departure import Departure
-from windlass.agent.ends import EXIT_AWAY, EXIT_DONE, EXIT_FULL, EXIT_NOT_READY, EXIT_REFUSED, EXIT_STOPPED
-from windlass.agent.fence_page import FencePage
+from windlass.agent.ends import (
+    EXIT_AWAY,
+    EXIT_DONE,
+    EXIT_FULL,
+    EXIT_NOT_READY,
+    EXIT_REFUSED,
+    EXIT_STOPPED,
+)
 from windlass.agent.first import FirstTrials
-from windlass.agent.gauge import Gauges
-from windlass.agent.guard import FenceRule
+from windlass.agent.gauge.gauge import Gauges
 from windlass.agent.interrupt import Limits
-from windlass.agent.job import LocalScratch, job_gpus, read_job
-from windlass.agent.job_end import JobEnd
-from windlass.agent.looks import Looks
+from windlass.agent.keep.workplace import Workplace
+from windlass.agent.lease.fence_page import FencePage
+from windlass.agent.lease.guard import FenceRule
+from windlass.agent.lease.looks import Looks
+from windlass.agent.lease.others import Others
+from windlass.agent.lease.reach import Reach, patiently
+from windlass.agent.lease.waiting import Waiting
 from windlass.agent.loop import Loop
-from windlass.agent.mailbox import Mailbox
-from windlass.agent.others import Others
+from windlass.agent.node.changed_data import record_changed_data
+from windlass.agent.node.companion import companion_main
+from windlass.agent.node.companions import METRICS, Companions, count_nodes
+from windlass.agent.node.job import LocalScratch, RuntimeFolder, job_gpus, read_job
+from windlass.agent.node.job_end import EndCause, JobEnd
+from windlass.agent.node.ready import Ready, make_ready
+from windlass.agent.node.store import mark_full
+from windlass.agent.node.sweep import sweep_dead, sweep_main
 from windlass.agent.outdated import PlanWatch, describe_code
-from windlass.agent.reach import Reach, patiently
-from windlass.agent.ready import Ready, make_ready
-from windlass.agent.rehearsal import Rehearsal
+from windlass.agent.parts import Equipment, Links, Shared
+from windlass.agent.report.mailbox import Mailbox
+from windlass.agent.report.streams import outlive_output
+from windlass.agent.report.tally import JobLog, Tally
 from windlass.agent.runner import Runner
-from windlass.agent.steps import share_job
-from windlass.agent.store import NotReady, mark_full
-from windlass.agent.streams import outlive_output
-from windlass.agent.survey_loop import SurveyLoop, prepare_frameworks, survey_slots
-from windlass.agent.sweep import sweep_dead, sweep_main
-from windlass.agent.tally import JobLog, Tally
-from windlass.agent.waiting import Waiting
-from windlass.agent.warming import Warming
-from windlass.agent.workplace import Workplace
-from windlass.claims.alive import file_clock_ahead_s, identity
-from windlass.claims.first import FAILED_ALIKE
-from windlass.errors import WindlassError
-from windlass.events import JOURNAL_VERSION
-from windlass.ids import agent_id
-from windlass.journal.write import DiskFull, JournalWriter, append_event, is_full
-from windlass.passing import passing_error
-from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
-from windlass.trust import check_trust
-from windlass.verified import keep_own_program
+from windlass.agent.share.mps import Mps
+from windlass.agent.share.steps import share_job
+from windlass.agent.survey.loop import SurveyChoice, prepare_frameworks, survey_slots
+from windlass.agent.survey.rehearsal import Rehearsal
+from windlass.agent.warm.decide import Warming
+from windlass.core.claims.alive import file_clock_ahead_s, identity
+from windlass.core.claims.first import FAILED_ALIKE
+from windlass.core.errors import NotReady, WindlassError
+from windlass.core.ids import agent_id
+from windlass.core.journal.events import JOURNAL_VERSION
+from windlass.core.journal.write import DiskFull, JournalWriter, append_event, is_full
+from windlass.core.passing import passing_error
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile
+from windlass.core.trust import check_trust
+from windlass.core.units import render_duration
+from windlass.core.verified import keep_own_program
 
 _SURVEY_LOOK_S = 0.25
 
 
-def parse_arguments(words: Optional[List[str]]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="windlass-agent", description="Takes trials of a study and runs them.")
+def parse_arguments(argv: Optional[List[str]]) -> argparse.Namespace:
+    """The options of an agent's command line. Exits with code 2 where they cannot be understood, as argparse does."""
+    parser = argparse.ArgumentParser(
+        prog="windlass-agent", description="Takes trials of a study and runs them."
+    )
     parser.add_argument("folder", help="the study's folder")
     parser.add_argument("--slots", type=int, help="trials at a time (default: as planned)")
-    parser.add_argument("--launcher-fd", type=int, help="stop when the other end of this pipe is closed")
+    parser.add_argument(
+        "--launcher-fd", type=int, help="stop when the other end of this pipe is closed"
+    )
     parser.add_argument("--job", metavar="ID", help="the submission that this job is of")
-    parser.add_argument("--companion", action="store_true", help="serve the trials on another node of a job")
-    parser.add_argument("--linger", action="store_true", help="wait for trials that other agents may give back")
-    return parser.parse_args(words)
+    parser.add_argument(
+        "--companion", action="store_true", help="serve the trials on another node of a job"
+    )
+    parser.add_argument(
+        "--linger", action="store_true", help="wait for trials that other agents may give back"
+    )
+    return parser.parse_args(argv)
 
 
-def main(words: Optional[List[str]] = None) -> int:
-    words = sys.argv[1:] if words is None else words
-    if "--sweep" in words:
-        return sweep_main(words)
-    arguments = parse_arguments(words)
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run one agent, a companion of one, or a sweep of folders that dead jobs left. Returns the exit code.
+
+    Nothing of a study is read before its folder is known to be the user's own. Errors are printed, not raised, except
+    those of this program itself; whatever happens, the agent's folders on the node are cleaned up.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    if "--sweep" in argv:
+        return sweep_main(argv)
+    arguments = parse_arguments(argv)
     if arguments.job is not None:
         outlive_output()
     paths = StudyPaths(arguments.folder)
@@ -104,7 +126,10 @@ def main(words: Optional[List[str]] = None) -> int:
         print(f"windlass agent: {'no room left: ' if full else ''}{error}", file=sys.stderr)
         code = EXIT_FULL if full else EXIT_REFUSED
         if passing_error(error) is not None:
-            print("windlass agent: the study's folder stayed out of reach: this agent leaves", file=sys.stderr)
+            print(
+                "windlass agent: the study's folder stayed out of reach: this agent leaves",
+                file=sys.stderr,
+            )
             code = EXIT_AWAY
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else None
@@ -117,7 +142,9 @@ def main(words: Optional[List[str]] = None) -> int:
 class Agent:
     """One agent, from its first line in the journal to its last."""
 
-    def __init__(self, arguments: argparse.Namespace, paths: StudyPaths, config: AgentConfig) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, paths: StudyPaths, config: AgentConfig
+    ) -> None:
         self._arguments = arguments
         self._paths = paths
         self._config = config
@@ -130,18 +157,19 @@ class Agent:
         self._log: Optional[JobLog] = None
         wanted = bool(config.data) or config.own_folders or config.local_folder
         self._scratch = LocalScratch(self._job, config.local_scratch, wanted)
-        self._runtime_folder = tempfile.mkdtemp(prefix="windlass-", dir=self._scratch.made or None)
+        self._runtime = RuntimeFolder(self._scratch, self._job)
+        self._runtime_folder = self._runtime.path
         self._fifo_path = os.path.join(self._runtime_folder, METRICS)
         os.mkfifo(self._fifo_path, 0o600)
 
     def clean_up(self, code: Optional[int]) -> None:
         """Remove what was made on the node, and record the exit code, which `sacct` shows less 128 from 128 on."""
         began = time.monotonic()
-        shutil.rmtree(self._runtime_folder, ignore_errors=True)
+        self._runtime.remove()
         self._scratch.remove()
         seconds = time.monotonic() - began
         if self._log is not None:
-            self._log.write(f"clean-up: {seconds:.1f} s")
+            self._log.write(f"clean-up: {render_duration(seconds)}")
         cleaned = {"e": "cleaned", "t": round(time.time(), 3), "s": round(seconds, 3)}
         if code is not None:
             cleaned["exit"] = code
@@ -156,12 +184,17 @@ class Agent:
             self._log = JobLog(name, self._paths.folder, project, self._id, self._job)
         claimer = Claimer(self._paths, self._id)
         stop = patiently(claimer.stop, self._config.lease_s)
-        if self._job is not None and (stop is not None or patiently(claimer.nothing_left, self._config.lease_s)):
+        if self._job is not None and (
+            stop is not None or patiently(claimer.nothing_left, self._config.lease_s)
+        ):
             # A job that is not needed, because others were quicker: neither are those that wait behind it.
             Departure(self._paths, self._id, self._limits.resumable).leave(0, self._note)
-            return self._leave("nothing left" if stop is None else f"{FAILED_ALIKE}{stop.reason}", EXIT_DONE)
+            return self._leave(
+                "nothing left" if stop is None else f"{FAILED_ALIKE}{stop.reason}", EXIT_DONE
+            )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))  # until the loop listens: leave in order
+            # Until the loop listens: leave in order.
+            signal.signal(number, lambda *_: sys.exit(EXIT_STOPPED))
         try:
             ready = self._make_ready()
             self._tell_ready(header["code"], ready.times)
@@ -175,9 +208,9 @@ class Agent:
             raise
         try:
             os.chdir(self._config.workdir)
-            if self._scratch.made:
-                queue = self._paths.queue if self._job is not None else ""
-                sweep_dead([os.path.dirname(self._scratch.made)], queue, self._note)
+            own_folder = self._scratch.made or self._runtime_folder
+            queue = self._paths.queue if self._job is not None else ""
+            sweep_dead([os.path.dirname(own_folder)], queue, self._note)
             return self._make_loop(ready).run()
         finally:
             record_changed_data(ready.store, self._paths.journal_of(self._id))
@@ -202,7 +235,9 @@ class Agent:
         except OSError as error:
             why = f"the agent cannot be copied to {self._runtime_folder}: {error.strerror}"
             raise NotReady(f"{mark_full(error)}{why}") from error
-        ready = make_ready(self._config, self._scratch, self._note, self._mention)
+        ready = make_ready(
+            self._config, self._scratch, self._note, self._mention, self._paths.folder
+        )
         if self._job is not None and count_nodes(os.environ) > 1:
             try:
                 at = ready.folders.root if ready.folders is not None else ""
@@ -228,10 +263,19 @@ class Agent:
             self._log.stage_in(code, times)
 
     def _header(self) -> Dict[str, Any]:
-        header = {"e": "agent", "t": round(time.time(), 3), "v": JOURNAL_VERSION, "id": self._id, **identity()}
-        header.update(slots=self._slots, cpus=len(os.sched_getaffinity(0)), gpus=len(self._config.gpus))
+        header = {
+            "e": "agent",
+            "t": round(time.time(), 3),
+            "v": JOURNAL_VERSION,
+            "id": self._id,
+            **identity(),
+        }
+        header.update(
+            slots=self._slots, cpus=len(os.sched_getaffinity(0)), gpus=len(self._config.gpus)
+        )
         header["clock_s"] = round(file_clock_ahead_s(self._paths.journal), 3)
         header["code"] = describe_code(self._config)
+        header["rounds"] = True
         if self._config.settings_key is not None:
             header["settings_key"] = self._config.settings_key
         if self._job is not None:
@@ -264,71 +308,82 @@ class Agent:
     def _make_environment(self, ready: Ready) -> Dict[str, str]:
         """The variables that all trials of this agent get."""
         config, folder = self._config, self._runtime_folder
-        env = trial_environment(config, ready.env, self._paths.folder, self._program, self._id, self._fifo_path)
+        env = trial_environment(
+            config, ready.env, self._paths.folder, self._program, self._id, self._fifo_path
+        )
         if self._job is not None and (self._slots > 1 or config.measure is not None):
             env.update(share_job(folder, env))
         if config.measure is not None:
             prepare_frameworks(folder, env)
         return env
 
-    def _make_loop(self, ready: Ready) -> Loop:
-        config, paths, folder = self._config, self._paths, self._runtime_folder
-        slots = make_slots(config, self._slots) if config.measure is None else survey_slots(config)
-        _allow_descriptors(64 + 4 * self._slots)
+    def _make_equipment(self, ready: Ready, page: FencePage, slots: List[Slot]) -> Equipment:
+        config, paths = self._config, self._paths
         env = self._make_environment(ready)
-        poller = select.epoll()
-        warming = None
+        warming = workplace = None
         if config.warm_mode != "off":
-            warming = Warming(config, env, self._program, paths.warm, self._note)
-        limits = self._limits
+            warming = Warming(
+                config, env, self._program, paths.warm, self._note, ready.wrap, ready.inside
+            )
         gauges = Gauges(config, self._id, _SURVEY_LOOK_S if config.measure is not None else None)
-        workplace = Workplace(config, paths, self._id, env, ready.folders) if ready.folders is not None else None
-        reach = self._make_reach(len(slots))
-        page = reach.page
-        runner = Runner(
-            config, paths, self._id, slots, env, self._journal, poller, warming, folder, limits, gauges, workplace, page
+        if ready.folders is not None:
+            workplace = Workplace(config, paths, self._id, env, ready.folders)
+            workplace.others = ready.companions
+        return Equipment(
+            slots, env, ready.wrap, self._runtime_folder, gauges, page, warming, workplace
         )
+
+    def _make_loop(self, ready: Ready) -> Loop:
+        config, paths, limits = self._config, self._paths, self._limits
+        groups = max(1, count_nodes(os.environ) // (config.trial_nodes or count_nodes(os.environ)))
+        slots = survey_slots(config)
+        if config.measure is None:
+            slots = make_slots(config, self._slots, groups)
+        _allow_descriptors(64 + 4 * self._slots)
+        reach = self._make_reach(len(slots))
+        shared = Shared(self._id, config, paths, self._journal, select.epoll(), limits)
+        runner = Runner(shared, self._make_equipment(ready, reach.page, slots))
         if ready.companions is not None:
-            if workplace is not None:
-                workplace.others = ready.companions
             runner.join(ready.companions)
             reach.pulse.on_proof = ready.companions.prove
         runner.tally = Tally(self._log, as_trial=self._job is not None and config.measure is None)
-        kind = Loop if config.measure is None else SurveyLoop
         claimer = Claimer(paths, self._id)
         queue = TrialQueue(patiently(lambda: TrialFile(paths), config.lease_s))
         looks = Looks(paths, self._id, limits.lease_s, claimer.may_take)
         waiting = Waiting(paths, self._id, claimer, looks, limits, self._arguments.linger)
-        loop = kind(
-            self._id,
-            runner,
-            claimer,
-            queue,
-            self._journal,
-            poller,
-            Mailbox(self._fifo_path, runner.deliver, runner.deliver_said, self._note),
-            self._scratch.made or folder,  # goes also when the agent is killed
-            self._arguments.launcher_fd,
-            waiting,
-            limits,
-            reach,
-        )
+        mailbox = Mailbox(self._fifo_path, runner.deliver, runner.deliver_report, self._note)
+        links = Links(claimer, queue, waiting, mailbox, reach, self._arguments.launcher_fd)
+        loop = Loop(shared, runner, links)
         loop.companions = ready.companions
-        if isinstance(loop, SurveyLoop):
-            loop.prepare(config, slots, ready.env)
+        if config.measure is not None:
+            reach.others_claim = False
+            # Goes also when the agent is killed.
+            folder = self._scratch.made or self._runtime_folder
+
+            def make_mps(visible: str) -> Mps:
+                return Mps(visible, folder, ready.env, self._id, runner.gauges.nvml)
+
+            loop.survey = SurveyChoice(loop, runner, shared, queue, make_mps)
         else:
-            loop.plan_watch = PlanWatch(paths.plan, config)
-            seed_name = config.seed_name if config.several_settings else None
-            first = FirstTrials(self._id, self._slots, claimer.learn_if_possible, seed_name)
-            runner.tally.first = first
-            queue.retries_first = lambda: first.is_watching  # Whether a trial fails for good is to be known soon.
-            if self._job is not None:
-                waiting.others = Others(paths, self._id)
-                loop.job_end = JobEnd(paths.queue, self._job, limits)
-                loop.departure = Departure(paths, self._id, limits.resumable)
-            if config.rehearse_s is not None:
-                loop.rehearsal = Rehearsal(config, runner, self._journal, self._slots)
+            self._watch_study(loop, runner, links)
         return loop
+
+    def _watch_study(self, loop: Loop, runner: Runner, links: Links) -> None:
+        """Let the loop notice what becomes of the study: other settings, trials that all fail, the end of its job."""
+        config, paths, limits = self._config, self._paths, self._limits
+        loop.plan_watch = PlanWatch(paths.plan, config)
+        seed_name = config.seed_name if config.several_settings else None
+        first = FirstTrials(self._id, self._slots, links.claimer.learn_if_possible, seed_name)
+        runner.tally.first = first
+        # Whether a trial fails for good is to be known soon.
+        links.queue.retries_first = lambda: first.is_watching
+        if self._job is not None:
+            links.waiting.others = Others(paths, self._id)
+            loop.job_end = JobEnd(paths.queue, self._job, limits)
+            runner.stopping.end_cause = EndCause(self._job)
+            loop.departure = Departure(paths, self._id, limits.resumable)
+        if config.rehearse_s is not None:
+            loop.rehearsal = Rehearsal(config, runner, self._journal, self._slots)
 
 
 def _allow_descriptors(wanted: int) -> None:

@@ -12,12 +12,12 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from windlass.agent.config import Slot
-from windlass.agent.fill import fill_variables
-from windlass.agent.metrics import Curve, MetricBook
-from windlass.agent.output import Stream
-from windlass.paths import NODE_VARIABLES, SHELLS
-from windlass.states import Cause
-from windlass.trust import as_given
+from windlass.agent.report.metrics import Curve, MetricBook
+from windlass.agent.report.output import Stream
+from windlass.core.fill import fill_variables
+from windlass.core.paths import NODE_VARIABLES, SHELLS
+from windlass.core.states import Cause
+from windlass.core.trust import as_given
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 SHARED_STEPS = ("SLURM_OVERLAP", "SLURM_TASK_PROLOG")  # options of srun in trials that share a job
@@ -31,15 +31,16 @@ class Trial:
     """A trial as the agent knows it: its number and its line of trials.jsonl."""
 
     __slots__ = (
+        "has_node_parts",
         "id",
-        "node_words",
         "number",
+        "round",
+        "sessions",
         "settings",
         "settings_json",
         "stages",
         "stumbles",
         "tried",
-        "turns",
         "written",
     )
 
@@ -48,14 +49,17 @@ class Trial:
         self.number = number
         self.id: str = fields["id"]
         self.settings: Dict[str, Any] = fields["settings"]
-        # Settings stand last in the line, and quotes inside words are escaped: this cuts out just their text.
+        # Settings stand last in the line, and quotes inside arguments are escaped: this cuts out just their text.
         self.settings_json = line[line.index(b',"settings":') + 12 : -1]
         # Settings whose text in the command is not that of JSON: 1e-3 is 0.001 there.
         self.written: Dict[str, str] = fields.get("written") or {}
         self.stages: List[Tuple[str, List[str]]] = fields["stages"]
-        # Whether its words have parts that only the node can fill in.
-        self.node_words = any(mark in line for mark in _NODE_MARKS)
-        self.turns: Optional[Dict[str, Any]] = None  # what the last one has brought, where that is not kept on disk
+        # Whether its arguments have parts that only the node can fill in.
+        self.has_node_parts = any(mark in line for mark in _NODE_MARKS)
+        # What the last one has brought, where that is not kept on disk.
+        self.sessions: Optional[Dict[str, Any]] = None
+        # How often it came back to the list after it had ended; see `Register.rounds`.
+        self.round = 0
         self.stumbles = 0  # starts that the file system prevented
         self.tried: Dict[str, int] = {}  # cause → how often it ended so here
 
@@ -89,9 +93,11 @@ class Attempt:
         "out_began",
         "out_s",
         "pid",
+        "ranks",
         "remarks",
         "rss_mb",
         "seen_end",
+        "signal_number",
         "slot",
         "stage",
         "stage_began",
@@ -99,13 +105,13 @@ class Attempt:
         "started",
         "started_wall",
         "status",
+        "straggling",
         "streams",
         "trial",
         "variables",
         "warm",
         "warned",
         "why",
-        "word",
         "workdir",
     )  # fmt: skip
 
@@ -124,7 +130,7 @@ class Attempt:
         self.out_s: Optional[float] = None  # how long that took; None without outputs
         self.deadline: Optional[float] = None  # when the time limit strikes
         self.kill_at: Optional[float] = None  # when a polite request turns into SIGKILL
-        self.cause: Optional[Cause] = None  # set when it is us who end it
+        self.cause: Optional[Cause] = None  # set where the agent ends it
         self.ends: Dict[int, int] = {}  # open pipe → which stream comes out of it
         self.streams: Dict[int, Stream] = {}  # what came out so far
         self.launched = False
@@ -137,17 +143,22 @@ class Attempt:
         self.cpu_s = 0.0
         self.note = ""  # what the agent found out about its end
         self.why = ""  # why it failed, in its own words
+        self.ranks: Any = None  # what its ranks have reported (Ranks), with a launcher
+        # When ranks that go on alone are ended, and the reason.
+        self.straggling: Optional[Tuple[float, str]] = None
         self.remarks: List[str] = []  # what else there is to know about it
         self.warm = False
-        self.warned = False  # it was told that the end is near; to end with 0 is to be done all the same
-        self.word = 0  # the signal that told it
+        # It was notified that the end is near; to end with 0 is to be done all the same.
+        self.warned = False
+        self.signal_number = 0  # of the signal that asked it to end; 0: none was sent
         self.checkpoint = ""  # what it continues from
         self.workdir = ""  # a folder of its own; "" is the agent's
         self.left_processes = False  # processes of its group outlived it
         self.seen_end: Optional[float] = None  # when the guard saw its process end
         self.late_s = 0.0  # by how much its end may have been earlier than is known
-        self.lost_at: Optional[float] = None  # since when other agents may have the trial; None: it is this agent's
-        self.before_s = 0.0  # that the turns took which led there
+        # Since when other agents may have the trial; None: it is this agent's.
+        self.lost_at: Optional[float] = None
+        self.before_s = 0.0  # Seconds spent in earlier sessions, up to the checkpoint this attempt resumes from.
 
     def begin_stage(self) -> None:
         self.stage_began = time.monotonic()
@@ -172,7 +183,10 @@ class Attempt:
         """Signal the whole process group; it is no error if it is gone."""
         if not self.pid:
             return
-        for tell in (os.killpg, os.kill):  # a process just forked may not have a group of its own yet
+        for tell in (
+            os.killpg,
+            os.kill,
+        ):  # a process just forked may not have a group of its own yet
             try:
                 tell(self.pid, number)
                 return
@@ -195,25 +209,28 @@ def trial_variables(trial: Trial, attempt: int, slot: Slot, seed: Any) -> Dict[b
         variables[b"CUDA_VISIBLE_DEVICES"] = slot.gpus.encode()
     variables.update(slot.variables)
     if b"CUDA_VISIBLE_DEVICES" in variables:
-        variables[b"WINDLASS_GPUS"] = variables[b"CUDA_VISIBLE_DEVICES"]  # Slurm sets the other one anew in job steps
+        # Slurm sets the other one anew in job steps.
+        variables[b"WINDLASS_GPUS"] = variables[b"CUDA_VISIBLE_DEVICES"]
     return variables
 
 
-def fill_in(words: List[str], env: Mapping[str, str], files: Mapping[str, str]) -> List[str]:
+def fill_in(argv: List[str], env: Mapping[str, str], files: Mapping[str, str]) -> List[str]:
     """Replace what only the node knows: environment variables, and the paths of files made for the trial."""
     filled = []
-    for word in words:
-        text = _TOKEN.sub(lambda match: env.get(match.group(1), ""), word)
+    for argument in argv:
+        text = _TOKEN.sub(lambda match: env.get(match.group(1), ""), argument)
         for mark, path in files.items():
             text = text.replace(mark, path)
         filled.append(text)
-    is_shell = os.path.basename(words[0]) in SHELLS
-    return filled if is_shell else [fill_variables(word, env) for word in filled]
+    is_shell = os.path.basename(argv[0]) in SHELLS
+    return filled if is_shell else [fill_variables(argument, env) for argument in filled]
 
 
-def asks_slurm(words: List[str]) -> bool:
+def asks_slurm(argv: List[str]) -> bool:
     """Whether a command is a job step that asks Slurm for resources of its own."""
-    return os.path.basename(words[0]) == "srun" and any(word.startswith(("--exact", "--exclusive")) for word in words)
+    return os.path.basename(argv[0]) == "srun" and any(
+        argument.startswith(("--exact", "--exclusive")) for argument in argv
+    )
 
 
 class Spawner:
@@ -225,29 +242,42 @@ class Spawner:
         self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         self._programs: Dict[str, str] = {}
 
-    def spawn(self, words: List[str], variables: Mapping[bytes, bytes], out: int, err: int, workdir: str = "") -> int:
-        """Start `words` in `workdir`, with `variables` beside the rest, in a new process group. Raises OSError."""
+    def spawn(
+        self,
+        argv: List[str],
+        variables: Mapping[bytes, bytes],
+        out: int,
+        err: int,
+        workdir: str = "",
+    ) -> int:
+        """Start `argv` in `workdir`, with `variables` beside the rest, in a new process group. Raises OSError."""
         actions = (
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, err, 2),
         )
         env = {**self._env, **variables}
-        if asks_slurm(words):
+        if asks_slurm(argv):
             for name in SHARED_STEPS:
                 env.pop(name.encode(), None)
-        program = words[0]
+        program = argv[0]
         if os.sep not in program:
             own_path = variables.get(b"PATH")
             program = self._find(program, self._path if own_path is None else os.fsdecode(own_path))
-        # The new process begins where we are: posix_spawn cannot be told of another folder.
+        # The new process begins where we are: posix_spawn has no argument for another folder.
         back = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if workdir else -1
         try:
             if workdir:
                 os.chdir(workdir)
             with as_given():
                 return os.posix_spawn(
-                    program, words, env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
+                    program,
+                    argv,
+                    env,
+                    file_actions=actions,
+                    setpgroup=0,
+                    setsigmask=(),
+                    setsigdef=_DEFAULTED,
                 )
         finally:
             if workdir:
@@ -265,17 +295,30 @@ class Spawner:
         return found
 
 
-_DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_DEFAULTED = (
+    signal.SIGPIPE,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 
 
-def explain_start_error(error: OSError, words: List[str]) -> Tuple[int, str]:
+def explain_start_error(error: OSError, argv: List[str]) -> Tuple[int, str]:
     """Exit code and message for a command that could not be started."""
-    program = words[0] if words else ""
+    program = argv[0] if argv else ""
     if error.errno == errno.E2BIG:
-        return NOT_EXECUTABLE, "windlass: the arguments and environment are too long for this system"
+        return (
+            NOT_EXECUTABLE,
+            "windlass: the arguments and environment are too long for this system",
+        )
     if isinstance(error, FileNotFoundError):
         if os.path.exists(program):
-            return NOT_FOUND, f"windlass: {program}: the interpreter named in its first line does not exist"
+            return (
+                NOT_FOUND,
+                f"windlass: {program}: the interpreter named in its first line does not exist",
+            )
         return NOT_FOUND, f"windlass: {program}: command not found"
     if error.errno == errno.ENOEXEC:
         return NOT_EXECUTABLE, f"windlass: {program}: not a program; does its first line lack '#!'?"

@@ -7,17 +7,17 @@ from collections import deque
 from typing import Any, Callable, Collection, Deque, Dict, List, Optional, Set
 
 from windlass.agent.child import Trial
-from windlass.claims import ranges as rs
-from windlass.claims.combine import Desk
-from windlass.claims.first import Stop, find_stop
-from windlass.claims.ranges import Ranges
-from windlass.claims.register import Register, RegisterFile
-from windlass.claims.requests import ask_for_trials, ask_to_give_back, may_take
-from windlass.errors import FolderError
-from windlass.journal.write import DiskFull
-from windlass.passing import passing_error
-from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.combine import Desk
+from windlass.core.claims.first import Stop, find_stop
+from windlass.core.claims.ranges import Ranges
+from windlass.core.claims.register import Register, RegisterFile
+from windlass.core.claims.requests import ask_for_trials, ask_to_give_back, may_take
+from windlass.core.errors import FolderError
+from windlass.core.journal.write import DiskFull
+from windlass.core.passing import passing_error
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile
 
 _READ_AHEAD = 256
 
@@ -28,15 +28,19 @@ class TrialQueue:
     def __init__(self, trials: TrialFile) -> None:
         self._trials = trials
         self._ranges: Ranges = []
+        self._rounds: Dict[int, int] = {}
         self._ready: Deque[Trial] = deque()
         self._again: Deque[Trial] = deque()
-        self.retries_first: Callable[[], bool] = lambda: False  # whether retries come before trials that are new
+        # Whether retries come before trials that are new.
+        self.retries_first: Callable[[], bool] = lambda: False
 
     def __bool__(self) -> bool:
         return bool(self._ready or self._ranges or self._again)
 
-    def push(self, ranges: Ranges) -> None:
+    def push(self, ranges: Ranges, rounds: Optional[Dict[int, int]] = None) -> None:
+        """Add trials; `rounds` has those that came back to the list after they had ended, see `Register.rounds`."""
         self._ranges.extend(ranges)
+        self._rounds.update(rounds or {})
 
     def push_again(self, trial: Trial) -> None:
         """A trial to be tried once more, behind the others unless `retries_first`."""
@@ -51,7 +55,10 @@ class TrialQueue:
     def _read_ahead(self) -> None:
         block, self._ranges = rs.take(self._ranges, _READ_AHEAD)
         for first, stop in block:
-            self._ready.extend(Trial(number, line) for number, line in self._trials.iterate_lines(first, stop))
+            for number, line in self._trials.iterate_lines(first, stop):
+                trial = Trial(number, line)
+                trial.round = self._rounds.pop(number, 0)
+                self._ready.append(trial)
 
     def window(self, count: int) -> List[Trial]:
         """The first so many, in the order in which `pop` would give them."""
@@ -94,6 +101,8 @@ class Claimer:
         self._desk = Desk(self._register)
         self._previous = 0
         self._known: Ranges = []  # what the register gave this agent when it last asked
+        # Of the trials that `take` returned last, where that is not 0.
+        self.rounds: Dict[int, int] = {}
         self.lost: Ranges = []  # trials under way at the last claim that the register no longer gives this agent
 
     def take(self, free: int, rate_per_s: float, busy: Set[int]) -> Ranges:
@@ -110,6 +119,11 @@ class Claimer:
         # Also what it got without its knowledge. Of `finished` nothing is held, unless it was put back and taken anew.
         taken = rs.subtract(rs.subtract(self._known, open_trials), register.cancelled)
         self.lost = rs.subtract(open_trials, self._known)
+        self.rounds = {
+            number: count
+            for count, trials in register.rounds.items()
+            for number in rs.numbers(rs.intersect(taken, trials))
+        }
         self._previous = rs.count(taken)
         return taken
 
@@ -165,7 +179,9 @@ class Claimer:
 
         return self._register.update(apply).learned
 
-    def learn_if_possible(self, change: Callable[[Dict[str, Any]], Dict[str, Any]]) -> Dict[str, Any]:
+    def learn_if_possible(
+        self, change: Callable[[Dict[str, Any]], Dict[str, Any]]
+    ) -> Dict[str, Any]:
         """The same; where the folder cannot be written to, only this agent knows it, and others will find out."""
         try:
             return self.learn(change)

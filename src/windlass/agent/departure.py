@@ -1,4 +1,4 @@
-"""What an agent in a job sees to when it leaves: whether others go on, and who waits for nothing. Python 3.9."""
+"""What an agent in a job sees to when it leaves: whether others go on, and which jobs wait for nothing. Python 3.9."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import os
 import sys
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
-from windlass.claims import ranges as rs
-from windlass.claims.first import find_stop
-from windlass.claims.register import RegisterFile
-from windlass.claims.turn import Turn
-from windlass.counted import counted
-from windlass.errors import WindlassError
-from windlass.ids import agent_id_at
-from windlass.journal.read import JournalReader, journal_files, read_header, writer_of
-from windlass.journal.write import DiskFull
-from windlass.paths import StudyPaths
-from windlass.slurm.ask import ask
-from windlass.slurm.queue import Queue, read_queue
-from windlass.slurm.rows import QueueRow
-from windlass.slurm.states import JobState
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.first import find_stop
+from windlass.core.claims.register import RegisterFile
+from windlass.core.counted import counted
+from windlass.core.errors import WindlassError
+from windlass.core.ids import agent_id_at
+from windlass.core.journal.read import JournalReader, journal_files, read_header, writer_of
+from windlass.core.journal.write import DiskFull
+from windlass.core.lock import StudyLock
+from windlass.core.paths import StudyPaths
+from windlass.core.queue.ask import ask
+from windlass.core.queue.queue import Queue, read_queue
+from windlass.core.queue.rows import QueueRow
+from windlass.core.queue.states import JobState
 
 _TAKEN_S = 2.0  # in which the scheduler takes a job
 _CLOCKS_S = 60.0  # by which the clocks of machines may differ
@@ -47,14 +47,18 @@ class Departure:
         texts: List[str] = []
         if cut and not self._resumable:
             trials = counted(cut, "trial was", "trials were")
-            texts.append(f"the job's time was up before {trials} done, which must begin anew in another job")
+            texts.append(
+                f"the job's time was up before {trials} done, which must begin anew in another job"
+            )
         try:
             left = self._settle(texts)
         except (OSError, DiskFull, WindlassError):
             left = 0  # the folder or the scheduler is out of reach: `windlass status` tells the same later
         if left:
             trials = counted(left, "trial is", "trials are")
-            texts.append(f"the study is not complete: {trials} left, and no agent waits or runs for it")
+            texts.append(
+                f"the study is not complete: {trials} left, and no agent waits or runs for it"
+            )
         for text in texts:
             print(f"windlass agent: {text}", file=sys.stderr)
             note(text)
@@ -76,7 +80,7 @@ class Departure:
         if not count:
             return
         # While this lock is held no client can add trials or submit agents for them.
-        with Turn(self._register, self._paths.folder, _LOCK_PATIENCE_S):
+        with StudyLock(self._register, self._paths.folder, _LOCK_PATIENCE_S):
             register = self._register.read()
             stop = find_stop(register.learned)
             if (register.todo and stop is None) or register.held_ranges():
@@ -96,7 +100,8 @@ class Departure:
         """
         queue = self._queue()
         if queue is None or not any(row.state is JobState.WAITING for row in queue.rows):
-            return 0, []  # which is usual; hundreds of agents may leave at the same time, so no journal is read
+            # Which is usual; hundreds of agents may leave at the same time, so no journal is read.
+            return (0, [])
         waiting = [row for row in self._rows_of(queue) if row.state is JobState.WAITING]
         begun = self._begun_since(queue.asked - _CLOCKS_S) if waiting else set()
         count, arrays = 0, set()
@@ -124,8 +129,11 @@ class Departure:
     def _is_somebody_there(self) -> bool:
         """Whether an agent of this study waits or runs; also where the scheduler does not answer."""
         queue = self._queue()
-        if queue is not None and any(when > queue.asked - _TAKEN_S for when in self._submitted().values()):
-            queue = read_queue(self._paths.queue, ask, _TAKEN_S)  # the former answer may not have what was submitted
+        if queue is not None and any(
+            when > queue.asked - _TAKEN_S for when in self._submitted().values()
+        ):
+            # The former answer may not have what was submitted.
+            queue = read_queue(self._paths.queue, ask, _TAKEN_S)
         if queue is None:
             return True
         gone = self._agents_gone()

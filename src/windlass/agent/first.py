@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Mapping, Optional, Set
 
 from windlass.agent.child import Attempt
-from windlass.claims.first import is_going, report_failures, report_going
-from windlass.ids import trial_id
-from windlass.journal.reason import describe_failure, reason_key, shorten
-from windlass.states import OUT_OF_MEMORY, STATE_OF, Cause, State
+from windlass.core.claims.first import is_going, report_failures, report_going
+from windlass.core.ids import trial_id
+from windlass.core.journal.reason import describe_failure, reason_key, shorten
+from windlass.core.states import OUT_OF_MEMORY, STATE_OF, Cause, State
 
 Learned = Dict[str, Any]
 Learn = Callable[[Callable[[Learned], Learned]], Learned]
@@ -26,7 +26,9 @@ class FirstTrials:
     `seed_name` is what trials of one setting differ in; None where the study has only one setting.
     """
 
-    def __init__(self, agent: str, slots: int, learn: Learn, seed_name: Optional[str] = None) -> None:
+    def __init__(
+        self, agent: str, slots: int, learn: Learn, seed_name: Optional[str] = None
+    ) -> None:
         self._agent = agent
         self._learn = learn
         self._seed_name = seed_name
@@ -60,7 +62,8 @@ class FirstTrials:
         if self._over:
             return
         if STATE_OF[cause] is not State.FAILED and cause is not Cause.DONE:
-            self._open.discard(attempt.trial.number)  # interrupted or cancelled: it says nothing about the others
+            # Interrupted or cancelled: it says nothing about the others.
+            self._open.discard(attempt.trial.number)
         elif cause is Cause.DONE or cause in _OUTCOMES or attempt.book:
             self._go_on()
 
@@ -86,7 +89,9 @@ class FirstTrials:
     def _report(self) -> None:
         count, key, reason = len(self._failed), str(self._key), self._reason
         settings = None if self._seed_name is None else self._settings
-        self._news = self._learn(lambda learned: report_failures(learned, self._agent, count, key, reason, settings))
+        self._news = self._learn(
+            lambda learned: report_failures(learned, self._agent, count, key, reason, settings)
+        )
         self._over = is_going(self._news)
 
     def _go_on(self) -> None:

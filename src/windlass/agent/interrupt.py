@@ -8,13 +8,15 @@ import time
 from typing import Callable, Dict, Mapping, Optional
 
 from windlass.agent.config import AgentConfig
+from windlass.core.files import write_whole
 
 NOTICE = "notice"  # its name in the agent's runtime folder
 _BEGAN, _BEGAN_WALL = time.monotonic(), time.time()  # of this process, as nearly as it can know
 _START_S = 60.0  # a job's time is in minutes, and its own start takes a part of the first
 _CLOCKS_S = 5.0  # by which the clocks of the node and of the scheduler may differ
-_EARLY_S = 90.0  # Slurm's word may come so much before it is due
-_RESERVE_S = 10.0  # between the end of the last trial and that of the job: to record, to copy, to give back
+_EARLY_S = 90.0  # Slurm's signal may come so much before it is due
+# Between the end of the last trial and that of the job: to record, to copy, to give back.
+_RESERVE_S = 10.0
 
 
 class Limits:
@@ -27,20 +29,25 @@ class Limits:
         self.end_grace_s = config.end_grace_s if job else config.grace_s
         self.trial_time_s = config.trial_time_s
         self.usual_s: Optional[float] = None  # what trials have taken here; see Tally
-        self.resumable = config.checkpoint is not None  # then trials may begin in one job and end in another
+        # Then trials may begin in one job and end in another.
+        self.resumable = config.checkpoint is not None
         self._lead_s = config.lead_s
         self._end_is_known = False  # from Slurm
         self.deadline: Optional[float] = None  # when the job ends, on the monotonic clock
         self._near_at: Optional[float] = None
-        self._real_time_s = self.job_time_s or 0.0  # what of the time that was asked for is really there
+        # What of the time that was asked for is really there.
+        self._real_time_s = self.job_time_s or 0.0
         if self.job_time_s is not None:
-            told = environ.get("SLURM_JOB_END_TIME", "")
-            left_s = int(told) - _BEGAN_WALL if told.isdigit() else self.job_time_s
-            self._end_is_known = told.isdigit()
+            end_time = environ.get("SLURM_JOB_END_TIME", "")
+            left_s = int(end_time) - _BEGAN_WALL if end_time.isdigit() else self.job_time_s
+            self._end_is_known = end_time.isdigit()
             self._set_deadline(_BEGAN + left_s, left_s)
 
     def _set_deadline(self, deadline: float, left_s: float) -> None:
-        """The job ends at `deadline`, in `left_s`. Trials are told before that, in its last quarter at the earliest."""
+        """Set when the job ends: at `deadline`, in `left_s`.
+
+        Trials are notified before that, in its last quarter at the earliest.
+        """
         # An administrator, or `scontrol update`, may have cut the time that was asked for.
         self._real_time_s = max(0.0, min(self._real_time_s, left_s))
         self._lead_s = min(self._lead_s, self._real_time_s / 4)
@@ -50,7 +57,7 @@ class Limits:
     def shorten(self, ends: float, now: float) -> bool:
         """The scheduler has another end for the job, `ends` in Unix time. Returns whether it is an earlier one.
 
-        A later one is left: trials have been told the former, and other agents count on it.
+        A later one is left: trials were given the former, and other agents count on it.
         """
         if self.deadline is None or ends >= wall_of(self.deadline) - _CLOCKS_S:
             return False
@@ -65,15 +72,17 @@ class Limits:
 
     @property
     def near_at(self) -> Optional[float]:
-        """When trials are to be told that the end is near."""
+        """When trials are to be notified that the end is near."""
         return self._near_at
 
     @property
     def latest_begin(self) -> float:
-        """After this no trial is begun: it could not end before the notice, which is when trials are told to stop."""
+        """After this no trial is begun: it could not end before the notice, which is when trials are asked to stop."""
         if self._near_at is None:
             return math.inf
-        return self._near_at - (0.0 if self.resumable else max(self.trial_time_s or 0.0, self.usual_s or 0.0))
+        return self._near_at - (
+            0.0 if self.resumable else max(self.trial_time_s or 0.0, self.usual_s or 0.0)
+        )
 
     def too_late(self, now: float, ready_at: float, is_first: bool) -> bool:
         """Whether a trial begun now would be cut by the end of the job's time.
@@ -88,16 +97,22 @@ class Limits:
     def at_its_end(self, now: float) -> bool:
         """Whether a signal that comes now is the scheduler's, because the job's time is up.
 
-        Slurm sends it at the end or later. Without its own word on when that is, the end is only known so well as
+        Slurm sends it at the end or later. Without a time of its own, the end is only known so well as
         the time that the job took to start.
         """
         if self.deadline is None:
             return False
-        return now > self.deadline - (_CLOCKS_S if self._end_is_known else min(_START_S, self._real_time_s / 4))
+        return now > self.deadline - (
+            _CLOCKS_S if self._end_is_known else min(_START_S, self._real_time_s / 4)
+        )
 
     def hear(self, now: float) -> Optional[float]:
         """Somebody says that the end is near. Returns when it is; None where that is only Slurm being early."""
-        if self.deadline is None or self._near_at is None or self.deadline - now > self._lead_s + _EARLY_S:
+        if (
+            self.deadline is None
+            or self._near_at is None
+            or self.deadline - now > self._lead_s + _EARLY_S
+        ):
             return now + self._lead_s  # not the time limit: somebody wants us to go
         if now >= self._near_at:
             return self.deadline
@@ -108,10 +123,13 @@ class Limits:
         """For the agent's journal: other agents foresee from it whether trials will come back."""
         if self.deadline is None or self._near_at is None:
             return {}
-        return {"notice": round(wall_of(self._near_at), 1), "ends": round(wall_of(self.deadline), 1)}
+        return {
+            "notice": round(wall_of(self._near_at), 1),
+            "ends": round(wall_of(self.deadline), 1),
+        }
 
     def variables(self) -> Dict[str, str]:
-        """What trials are told when they begin."""
+        """What trials are given when they begin."""
         if self.deadline is None or self._near_at is None:
             return {}
         return {
@@ -138,9 +156,7 @@ class Notice:
 
 def write_notice(path: str, until: str) -> None:
     try:
-        with open(path + ".new", "w", encoding="ascii") as file:
-            file.write(until)
-        os.replace(path + ".new", path)
+        write_whole(path, until)
     except OSError:
         pass  # trials are signalled as well
 

@@ -7,100 +7,90 @@ import select
 import signal
 import sys
 import time
-from typing import Any, Collection, Dict, List, Optional, Union
+from typing import Any, Collection, Dict, List, Optional, Set, Union
 
 from windlass.agent import ends
-from windlass.agent.child import Attempt
-from windlass.agent.claim import Claimer, TrialQueue
-from windlass.agent.companions import Companions
+from windlass.agent.child import Attempt, Trial
 from windlass.agent.departure import Departure
 from windlass.agent.ends import Mode
-from windlass.agent.fence_page import clock_s
-from windlass.agent.holding import Holding
-from windlass.agent.interrupt import Limits
-from windlass.agent.job_end import JobEnd
-from windlass.agent.mailbox import Mailbox
+from windlass.agent.lease.claiming import Claiming
+from windlass.agent.lease.fence_page import clock_s
+from windlass.agent.lease.holding import Holding
+from windlass.agent.lease.reach import patiently
+from windlass.agent.node.companions import Companions
+from windlass.agent.node.job_end import JobEnd
 from windlass.agent.outdated import EXIT_OUTDATED, NOTE, PlanWatch
+from windlass.agent.parts import Choice, Links, Shared
 from windlass.agent.patient_loop import PatientLoop
-from windlass.agent.reach import Reach, patiently
-from windlass.agent.rehearsal import Rehearsal
 from windlass.agent.runner import Runner
+from windlass.agent.stopping import NOTIFIED_S
+from windlass.agent.survey.rehearsal import Rehearsal
 from windlass.agent.take_down import TakeDown
-from windlass.agent.waiting import Waiting
-from windlass.agent.warm_watch import WarmLoss, WarmWatch
-from windlass.claims import ranges as rs
-from windlass.claims.alive import beat_s, idle_beat_s
-from windlass.claims.first import FAILED_ALIKE, find_stop
-from windlass.claims.ranges import Ranges
-from windlass.claims.register import Overtaken
-from windlass.journal.write import DiskFull, JournalWriter
-from windlass.states import Cause
+from windlass.agent.warm.watch import WarmLoss, WarmWatch
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.alive import beat_s, idle_beat_s
+from windlass.core.claims.first import FAILED_ALIKE, find_stop
+from windlass.core.claims.ranges import Ranges
+from windlass.core.claims.register import Overtaken
+from windlass.core.journal.write import DiskFull
+from windlass.core.states import Cause
 
-_FIRST_BEAT_S = 5.0  # so that something is told of the first trials soon
-_TOLD_S = 1.0  # the scheduler tells all processes of a job to end: trials may obey before we have heard of it
-_FENCED_LOOK_S = 0.25  # how often, where nothing may begin, whether the folder is back
+_FIRST_BEAT_S = 5.0  # The first beat comes early, so that users soon see how the first trials do.
+# How often the agent looks whether the folder is back, where nothing may begin.
+_FENCED_LOOK_S = 0.25
+_SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Loop(PatientLoop):
     """Single-threaded: everything happens in `step`."""
 
-    def __init__(
-        self,
-        agent: str,
-        runner: Runner,
-        claimer: Claimer,
-        queue: TrialQueue,
-        journal: JournalWriter,
-        poller: select.epoll,
-        mailbox: Mailbox,
-        runtime_folder: str,
-        launcher: Optional[int],
-        waiting: Waiting,
-        limits: Limits,
-        reach: Reach,
-    ) -> None:
-        super().__init__(runner, poller, limits, reach)
-        self._agent = agent
-        self._claimer = claimer
-        self._queue = queue
-        self._journal = journal
-        self._mailbox = mailbox
-        self._runtime_folder = runtime_folder
-        self._launcher = launcher
-        self._waiting = waiting
-        self._looks = waiting.looks
-        self._holding = Holding(claimer, queue, runner, reach, self._note)
+    def __init__(self, shared: Shared, runner: Runner, links: Links) -> None:
+        limits, reach = shared.limits, links.reach
+        super().__init__(runner, shared.poller, limits, reach)
+        self._agent = shared.agent
+        self._claimer = links.claimer
+        self._queue = links.queue
+        self._journal = shared.journal
+        self._mailbox = links.mailbox
+        self._launcher = links.launcher
+        self._waiting = links.waiting
+        self._looks = links.waiting.looks
+        self._holding = Holding(links.claimer, links.queue, runner, reach, self.note)
+        self.survey: Optional[Choice] = None
         self.rehearsal: Optional[Rehearsal] = None
         self.plan_watch: Optional[PlanWatch] = None
         self.departure: Optional[Departure] = None
         self.job_end: Optional[JobEnd] = None
         self.companions: Optional[Companions] = None
-        self._warm = WarmWatch(poller, runner, self._note, self._go_on_cold)
+        self._warm = WarmWatch(shared.poller, runner, self.note, self._go_on_cold)
         self._began = time.monotonic()
         self._next_beat = self._began + min(_FIRST_BEAT_S, beat_s(limits.lease_s))
         self._controlled_at, self._heard = 0.0, 0  # the look at the register that was heeded last
-        self._last_claim = (self._began, 0)  # when, and how many had finished by then
-        self._unfinished: List[int] = []
-        self._announced: List[Attempt] = []  # their starts are in the journal, or on their way there
-        self._nobody_fits = False  # until something ends, or more is learned
-        self._may_hold_more = False  # than we know of: then others have to find out when we are gone
-        self._stopped = False  # because the first trials of the study all failed alike
-        runner.retry = queue.push_again
+        self._unfinished: List[int] = []  # trials that are given back when the agent ends
+        # The starts of these attempts are in the journal, or on their way there; their processes do not exist yet.
+        self._announced: List[Attempt] = []
+        self._claiming = Claiming(self, shared, runner, links, self._holding)
+        # Whether the register may give this agent trials that it does not know of. Then it gives nothing back, and
+        # other agents have to find out that it is gone.
+        self._may_hold_more = False
+        self._stopped = False  # Whether the first trials of the study all failed alike.
+        runner.retry = links.queue.push_again
         runner.may_begin = lambda: reach.can_begin
 
     # -- setting up and taking down
 
     def run(self) -> int:
-        """Work until nothing is left or we are told to stop. The exit code tells the truth."""
+        """Work until nothing is left or the agent is asked to stop. Returns the agent's exit code."""
         self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        for number in _SIGNALS:
             signal.signal(number, lambda *_: None)  # the wake-up pipe carries the number
         self._reach.open()
         self._runner.gauges.open()
         learned = patiently(self._claimer.learned, self._limits.lease_s)
         self._heed_failures(learned)
-        self._runner.sharing.open(self._runner.gauges.nvml, learned, self._claimer.learn_if_possible)
+        nvml = self._runner.gauges.nvml
+        self._runner.sharing.open(nvml, learned, self._claimer.learn_if_possible)
         self._mailbox.watch(self._poller)
         self._looks.watch(self._poller)
         for descriptor in (self._wake, self._launcher):
@@ -114,20 +104,25 @@ class Loop(PatientLoop):
             raise
         finally:
             self._take_down()
-        return self._exit or self._runner.tally.exit_code()
+        code = self._exit or self._runner.tally.exit_code()
+        return code if self.survey is None else self.survey.settle(code)
 
     def _take_down(self) -> None:
         """Nothing is under way here, unless an error of our own brought us down. Raises nothing: that error counts."""
+        if self.survey is not None:
+            self.survey.close()
         take_down = TakeDown(self._agent, self._runner)
         try:
             take_down.attempt("ends of trials could not be recorded", self._runner.finish_ended)
-            self._unfinished = sorted(self._runner.busy | self._runner.handed_back | set(self._unfinished))
+            self._unfinished = sorted(self._runner.busy | self.given_up)
             take_down.end_processes()
             if self.rehearsal is not None:
                 self.rehearsal.close()
             self._runner.tally.close(self._reason)
             failed = self._runner.tally.failed
-            self._journal.add({"e": "bye", "t": round(time.time(), 3), "reason": self._reason, "failed": failed})
+            self._journal.add(
+                {"e": "bye", "t": round(time.time(), 3), "reason": self._reason, "failed": failed}
+            )
             take_down.attempt("the end could not be recorded", self._record_end)
             if take_down.is_failed:
                 self._exit = self._exit or (ends.EXIT_FULL if take_down.is_full else ends.EXIT_AWAY)
@@ -142,7 +137,7 @@ class Loop(PatientLoop):
         if not self._may_hold_more:
             self._give_back(rs.union(self._queue.rest(), rs.from_numbers(self._unfinished)))
             if self.departure is not None:
-                too_short = self.departure.leave(self._runner.tally.cut, self._note)
+                too_short = self.departure.leave(self._runner.tally.cut, self.note)
                 self._exit = self._exit or (ends.EXIT_TIME_UP if too_short else ends.EXIT_DONE)
                 self._journal.flush_reserve()
 
@@ -152,14 +147,14 @@ class Loop(PatientLoop):
             self._journal.add({"e": "cancel", "t": round(time.time(), 3), "r": cancelled})
             self._journal.flush_reserve()
 
-    # -- one turn
+    # -- one step
 
     def _step(self) -> bool:
         """Record what has ended, fill free slots, write, wait. One write tells of the ends and the new starts."""
         runner = self._runner
         self._holding.check()
-        if runner.ended and not self._wait_for_word():
-            # What a trial said before it ended is read before its end is recorded.
+        if runner.ended and not self._awaits_signal():
+            # What a trial reported before it ended is read before its end is recorded.
             self._mailbox.read()
             runner.finish_ended()
             if runner.workplace is not None and runner.workplace.is_full:
@@ -187,43 +182,56 @@ class Loop(PatientLoop):
 
     def _patience_s(self, now: float) -> float:
         """How long the poll may wait for something to happen."""
-        until = min(self._next_beat, self._looks.next_at if self._runner.attempts else self._waiting.until(now))
+        until = min(
+            self._next_beat,
+            self._looks.next_at if self._runner.attempts else self._waiting.until(now),
+        )
         if self._limits.near_at is not None and self._mode in (Mode.RUN, Mode.DRAIN):
             until = min(until, self._limits.near_at)
         if self._runner.ended:
-            until = min(until, now + _TOLD_S / 4)
-        for when in (self._runner.stopping.check_limits(now), self._runner.pipes.watch(now), self._runner.gauges.due()):
+            until = min(until, now + NOTIFIED_S / 4)
+        for when in (
+            self._runner.stopping.check_limits(now),
+            self._runner.pipes.watch(now),
+            self._runner.gauges.due(),
+        ):
             if when is not None and when < until:
                 until = when
         if not self._reach.may_begin:
             until = min(until, now + _FENCED_LOOK_S)
-        elif self._mode is Mode.RUN and self._runner.free and not self._nobody_fits:
-            until = now if self._queue else min(until, max(now, self._looks.claim_at(self._runner.finished)))
+        elif self._mode is Mode.RUN and self.survey is None:
+            until = min(until, self._claiming.due(now))
+        if self.survey is not None and self._mode is Mode.RUN and not self.survey.is_over:
+            until = min(until, now + self.survey.pause_s)
         output_s = self._runner.output.due_in_s(time.time())
         return max(0.0, until - now if output_s is None else min(until - now, output_s))
 
     def _fill(self) -> None:
-        """Put a trial into every free slot."""
-        runner = self._runner
-        self._nobody_fits = False
-        while runner.free:
-            chosen = runner.sharing.choose(self._queue, runner.free) if self._queue else None
-            if chosen is not None:
-                self._announced.append(runner.announce(*chosen))
-            elif not self._claim_more():
-                break
+        """Put a trial into every free slot; or, where the agent is there to measure, let the survey begin trials."""
+        if self.survey is None:
+            self._claiming.fill(self._announced)
         if self._announced:
             self._launch()
+        if self.survey is not None:
+            self.survey.advance(time.monotonic())
+
+    def begin(self, trial: Trial) -> Attempt:
+        """Begin a trial that no register has given."""
+        attempt = self._runner.announce(trial)
+        self._announced.append(attempt)
+        self._launch()
+        return attempt
 
     def _launch(self) -> None:
         """Start what was announced, once the journal has it. What cannot be started now stays announced."""
         runner = self._runner
         # Writing may have taken so long that others have begun these trials: then the next step looks first.
-        if not self._flush_journal() or not self._reach.can_begin:
+        if not self.flush_journal() or not self._reach.can_begin:
             return
         self._mailbox.restore()
         soon_s = 0.0 if self._reach.is_proof_old else beat_s(self._limits.lease_s)
-        self._next_beat = min(self._next_beat, time.monotonic() + soon_s)  # an agent that was idle wrote seldom
+        # The next beat may be far off, because an idle agent writes seldom.
+        self._next_beat = min(self._next_beat, time.monotonic() + soon_s)
         while self._announced:
             attempt = self._announced.pop(0)
             if runner.no_folder:
@@ -231,7 +239,7 @@ class Loop(PatientLoop):
             elif attempt.attempt in runner.attempts:  # it may have been given up meanwhile
                 runner.launch(attempt)
         if runner.no_folder and self._mode is Mode.RUN:
-            self._note(f"{os.uname().nodename}: {runner.no_folder}")
+            self.note(f"{os.uname().nodename}: {runner.no_folder}")
             self._change(Mode.DRAIN, f"not ready: {runner.no_folder}")
             self._exit = ends.EXIT_NOT_READY
         self._warm.update()
@@ -239,43 +247,19 @@ class Loop(PatientLoop):
             error, runner.stumbled = runner.stumbled, None
             self._reach.fail(error)
 
-    def _claim_more(self) -> bool:
-        """Nobody that we hold fits: take others, as many as might."""
-        wanted = self._runner.sharing.wanted(self._runner.free)
-        held = len(self._queue.window(wanted))
-        if held < wanted and self._claim(wanted - held):
-            return True
-        self._nobody_fits = bool(self._queue) or wanted == 0
-        return False
+    # -- what claiming asks of the loop
 
-    def _claim(self, free: int) -> bool:
-        now = time.monotonic()
-        idle, ended = not self._runner.attempts, self._runner.finished
-        if not self._looks.should_claim(now, idle, ended) or self._is_outdated():
+    @property
+    def given_up(self) -> Set[int]:
+        """Trials that are still this agent's own by the register, and that it does not begin any more."""
+        return {*self._runner.handed_back, *self._unfinished}
+
+    def may_claim(self, now: float) -> bool:
+        """Whether this agent may take more trials. It notices here that the study was changed or its job was cut."""
+        if self._is_outdated():
             return False
         self._look_at_job_end(now)
-        self._looks.claim_failed(now)  # until it has not
-        # How fast it goes now, not on the whole: the first trials may have waited for something.
-        since, finished = self._last_claim
-        rate_per_s = (self._runner.finished - finished) / max(now - since, 0.001)
-        if not self._flush_journal():
-            return False
-        try:
-            if self._runner.workplace is not None:
-                self._runner.workplace.sync()  # ends must not be safer than outputs
-            # A claim lets go of what is finished: everybody, on whatever machine, must be able to read that it is.
-            self._journal.sync()
-            interrupted = {*self._runner.handed_back, *self._unfinished}  # still ours: given back at the end
-            busy = {*self._runner.busy, *interrupted, *rs.numbers(self._queue.rest())}
-            taken = self._claimer.take(free, rate_per_s, busy)
-            self._holding.lose(self._claimer.lost)
-        except (DiskFull, OSError) as error:
-            self._cannot_write(error)
-            return False
-        self._queue.push(taken)
-        self._last_claim = (now, ended)
-        self._looks.claimed(now, bool(taken), ended)
-        return bool(taken)
+        return True
 
     def _is_outdated(self) -> bool:
         """Whether the study has other code or settings than this agent; then it gives back what it has not begun."""
@@ -285,7 +269,7 @@ class Loop(PatientLoop):
         if change is None:
             return False
         self._change(Mode.DRAIN, change)
-        self._note(change + NOTE)
+        self.note(change + NOTE)
         self._exit = ends.EXIT_DONE if self._limits.job else EXIT_OUTDATED
         self._let_go()
         return True
@@ -295,8 +279,7 @@ class Loop(PatientLoop):
         try:
             self._journal.flush()
             self._journal.sync()
-            interrupted = {*self._runner.handed_back, *self._unfinished}
-            self._give_back(self._queue.rest(), {*self._runner.busy, *interrupted})
+            self._give_back(self._queue.rest(), {*self._runner.busy, *self.given_up})
             self._queue.clear()
         except (DiskFull, OSError):
             pass  # Still ours: given back at the end.
@@ -316,19 +299,15 @@ class Loop(PatientLoop):
 
     def _may_continue(self) -> bool:
         """Nothing under way and nothing to take: wait only where trials of others may still come back."""
-        if self._queue.rest():
-            return True
+        if self.survey is not None or self._queue.rest():
+            return self.survey is None or not self.survey.is_over
         return self._waiting.may_continue(time.monotonic(), self._runner.tally.longest_s)
 
-    def _wait_for_word(self) -> bool:
-        """In a job, trials that did not end well: are we about to be told to end as well?"""
+    def _awaits_signal(self) -> bool:
+        """Whether the agent may be about to get the signal that has ended trials: then their end is not judged yet."""
         if not self._limits.job or self._mode is Mode.STOP:
             return False
-        now = time.monotonic()
-        return any(
-            attempt.cause is None and not attempt.warned and attempt.status and now - attempt.ended < _TOLD_S
-            for attempt in self._runner.ended
-        )
+        return self._runner.stopping.may_be_notified(time.monotonic())
 
     # -- what happened
 
@@ -337,7 +316,8 @@ class Loop(PatientLoop):
             self._read_signals()
         elif self._runner.pipes.owns(descriptor):
             self._runner.pipes.read(descriptor)
-            if self.companions is not None and self.companions.is_gone and self._mode is not Mode.STOP:
+            others_gone = self.companions is not None and self.companions.is_gone
+            if others_gone and self._mode is not Mode.STOP:
                 self._stop("the processes on other nodes of the job have ended", Cause.NODE)
                 self._exit = ends.EXIT_NOT_READY
         elif self._mailbox.owns(descriptor):
@@ -378,10 +358,12 @@ class Loop(PatientLoop):
         self._runner.taking = mode is Mode.RUN
 
     def _end_is_near(self, until: float) -> None:
-        """Tell the trials under way; those that are not done in time are handed back."""
+        """Notify the trials under way; those that are not done in time are handed back."""
         self._change(Mode.NEAR, "the end of the job's time is near")
-        told = self._runner.stopping.warn_all(until - self._limits.reserve_s)
-        self._note(f"the end is near: no more trials are begun here, {told} under way were told")
+        notified = self._runner.stopping.warn_all(until - self._limits.reserve_s)
+        self.note(
+            f"the end is near: no more trials are begun here, {notified} under way were notified"
+        )
 
     def _stop(self, reason: str, cause: Cause = Cause.STOPPED) -> None:
         """End the trials under way: politely the first time, at once the second."""
@@ -401,7 +383,8 @@ class Loop(PatientLoop):
             if pid == 0:
                 return
             cpu_s = usage.ru_utime + usage.ru_stime
-            if not self._runner.child_ended(pid, status, usage.ru_maxrss, cpu_s, self._reach.blocked_s):
+            unseen_s = self._reach.blocked_s
+            if not self._runner.child_ended(pid, status, usage.ru_maxrss, cpu_s, unseen_s):
                 self._reach.replace_guard(pid)
 
     def _go_on_cold(self, loss: WarmLoss) -> None:
@@ -410,13 +393,14 @@ class Loop(PatientLoop):
             self._change(Mode.STOP, f"warm: {loss.reason}")
             self._exit = ends.EXIT_REFUSED
             print(f"windlass agent: warm start refused: {loss.reason}", file=sys.stderr)
-            self._unfinished = sorted({attempt.trial.number for attempt in loss.waiting} | self._runner.unended)
+            waiting = {attempt.trial.number for attempt in loss.waiting}
+            self._unfinished = sorted(waiting | self._runner.unended)
             self._runner.abandon(loss.waiting)
             return
         for attempt in loss.waiting:
             self._runner.relaunch(attempt)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         self._journal.add({"e": "note", "t": round(time.time(), 3), "text": text})
 
     # -- writing
@@ -427,12 +411,14 @@ class Loop(PatientLoop):
             self._runner.output.flush(time.time())
             self._runner.curves.flush()
         except (DiskFull, OSError) as error:
-            self._cannot_write(error)
+            self.cannot_write(error)
         is_due, began = now >= self._next_beat, clock_s()
         if is_due:
-            self._next_beat = now + (beat_s if self._runner.attempts else idle_beat_s)(self._limits.lease_s)
-            self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": self._runner.live()})
-        if self._flush_journal() and is_due:
+            interval_s = beat_s if self._runner.attempts else idle_beat_s
+            self._next_beat = now + interval_s(self._limits.lease_s)
+            live = self._runner.live()
+            self._journal.add({"e": "beat", "t": round(time.time(), 3), "live": live})
+        if self.flush_journal() and is_due:
             self._reach.pulse.sync_soon(began, self._next_beat - now)
 
     def _read_control(self, now: float) -> None:
@@ -463,28 +449,32 @@ class Loop(PatientLoop):
 
     def _look_at_job_end(self, now: float) -> None:
         if self.job_end is not None and self.job_end.look(now):
-            self._note("the time of the job was cut: trials are begun only if they end before that")
+            self.note("the time of the job was cut: trials are begun only if they end before that")
 
-    def _flush_journal(self) -> bool:
+    def flush_journal(self) -> bool:
+        """Write what the journal has gathered. False where the disk is full."""
         try:
             self._journal.flush()
         except (DiskFull, OSError) as error:
-            self._cannot_write(error)
+            self.cannot_write(error)
             return False
         return True
 
     def _disk_full(self, error: DiskFull) -> None:
         if self._exit != ends.EXIT_FULL:
-            print(f"windlass agent: no room left on the disk of {error}; no more trials are started", file=sys.stderr)
+            print(
+                f"windlass agent: no room left on the disk of {error}; no more trials are started",
+                file=sys.stderr,
+            )
             self._change(Mode.DRAIN if self._mode is Mode.RUN else self._mode, "disk full")
             self._exit = ends.EXIT_FULL
             self._abandon_unlaunched()
         try:
             self._journal.flush_reserve()
         except (DiskFull, OSError):
-            pass  # kept, and tried again at every turn and at the end
+            pass  # The events are kept, and written again with every step and at the end.
 
-    def _cannot_write(self, error: Union[DiskFull, OSError]) -> None:
+    def cannot_write(self, error: Union[DiskFull, OSError]) -> None:
         """The disk is full; or the folder is out of reach, which `_attend` hears of, and anything else ends us."""
         if not isinstance(error, DiskFull):
             raise error
@@ -492,7 +482,7 @@ class Loop(PatientLoop):
 
     def _abandon_unlaunched(self) -> None:
         self._announced.clear()
-        self._abandon([attempt for attempt in self._runner.attempts.values() if not attempt.launched])
+        self._abandon([one for one in self._runner.attempts.values() if not one.launched])
 
     def _abandon(self, unlaunched: List[Attempt]) -> None:
         """These are given back at the end."""

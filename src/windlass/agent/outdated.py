@@ -7,12 +7,13 @@ import subprocess
 from typing import Any, Dict, Optional, Tuple
 
 from windlass.agent.config import AgentConfig
-from windlass.errors import FolderError
-from windlass.journal.code import code_facts, code_key, has_other_settings
-from windlass.planfile import load_plan
+from windlass.core.errors import FolderError
+from windlass.core.journal.code import code_facts, code_key, has_other_settings
+from windlass.core.planfile import read_plan_file
 
 _GIT_S = 5.0  # A large repository on a slow file system must not keep trials from beginning.
-EXIT_OUTDATED = 6  # Outside of jobs: the launcher starts another agent, which has the new code and settings.
+# Outside of jobs: the launcher starts another agent, which has the new code and settings.
+EXIT_OUTDATED = 6
 NOTE = ": this agent ends after the trials it has begun, and takes no more"
 _OTHER_CODE = "the code of the study has changed"
 _OTHER_SETTINGS = "settings of the study that trials use have changed"
@@ -25,11 +26,21 @@ def describe_code(config: AgentConfig) -> Dict[str, Any]:
 
 def _describe_live(folder: str) -> Dict[str, Any]:
     """Commit of the project and whether it has uncommitted changes, now. The files may change later."""
-    words = ["git", "--no-optional-locks", "-C", folder, "status", "--porcelain=v2", "--branch", "--", "."]
+    argv = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        folder,
+        "status",
+        "--porcelain=v2",
+        "--branch",
+        "--",
+        ".",
+    ]
     found: Dict[str, Any] = {"live": True, "commit": None, "dirty": None}
     try:
         done = subprocess.run(
-            words,
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -53,7 +64,7 @@ class PlanWatch:
 
     def __init__(self, plan_path: str, config: AgentConfig) -> None:
         self._path = plan_path
-        self._code = code_key({"code": config.code})
+        self._code = code_key(config.code)
         self._settings = config.settings_key
         self._seen: Optional[Tuple[int, int]] = None
 
@@ -64,10 +75,10 @@ class PlanWatch:
             stamp = (status.st_mtime_ns, status.st_ino)
             if stamp == self._seen:
                 return None
-            plan = load_plan(self._path)
-            if code_key(plan) != self._code:
+            plan = read_plan_file(self._path)
+            if code_key(plan.code) != self._code:
                 return _OTHER_CODE
-            if has_other_settings(self._settings, plan):
+            if has_other_settings(self._settings, plan.settings_key):
                 return _OTHER_SETTINGS
         except (OSError, AttributeError, FolderError):
             return None

@@ -9,11 +9,11 @@ import time
 from windlass.agent import ends
 from windlass.agent.ends import Mode
 from windlass.agent.interrupt import Limits
-from windlass.agent.reach import Reach
+from windlass.agent.lease.reach import Reach
 from windlass.agent.runner import Runner
-from windlass.errors import WindlassError
-from windlass.passing import passing_error
-from windlass.states import Cause
+from windlass.core.errors import WindlassError
+from windlass.core.passing import passing_error
+from windlass.core.states import Cause
 
 
 class PatientLoop:
@@ -42,7 +42,10 @@ class PatientLoop:
                 self._reach.fail(error)
                 self._reap()  # the signal that announced them may have been read already
         if self._reach.is_given_up:
-            print("windlass agent: the study's folder stayed out of reach: this agent leaves", file=sys.stderr)
+            print(
+                "windlass agent: the study's folder stayed out of reach: this agent leaves",
+                file=sys.stderr,
+            )
             self._stop("the study's folder is out of reach", Cause.FOLDER)
             self._exit = ends.EXIT_AWAY
             return False

@@ -4,49 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from windlass.agent.checkpoint import Checkpoints
-from windlass.agent.child import (
-    NOT_EXECUTABLE,
-    Attempt,
-    Spawner,
-    Trial,
-    explain_start_error,
-    fill_in,
-    trial_variables,
-)
-from windlass.agent.companions import Companions
-from windlass.agent.config import AgentConfig, Slot
-from windlass.agent.fence_page import FencePage
-from windlass.agent.fill import fill_text, fill_variables, has_placeholder
-from windlass.agent.gauge import Gauges
-from windlass.agent.interrupt import Limits, Notice, wall_of
-from windlass.agent.listen import Listener
-from windlass.agent.metrics import Message, MessageReader, MetricsFile
-from windlass.agent.nan_files import NanFiles
-from windlass.agent.output import OutputLog
-from windlass.agent.pipes import Pipes
-from windlass.agent.record import render_end, render_start
-from windlass.agent.sharing import Sharing
+from windlass.agent.child import NOT_EXECUTABLE, Attempt, Trial
+from windlass.agent.config import Slot
+from windlass.agent.interrupt import Notice
+from windlass.agent.keep.checkpoint import Checkpoints
+from windlass.agent.keep.nan_files import NanFiles
+from windlass.agent.keep.trial_files import TrialFiles
+from windlass.agent.node.companions import Companions
+from windlass.agent.parts import Equipment, Shared
+from windlass.agent.report.listen import Listener
+from windlass.agent.report.metrics import Message, MessageReader, MetricsFile
+from windlass.agent.report.output import OutputLog
+from windlass.agent.report.pipes import Pipes
+from windlass.agent.report.record import render_end, render_start
+from windlass.agent.report.tally import Tally
+from windlass.agent.share.sharing import Sharing
+from windlass.agent.starter import Starter
 from windlass.agent.stopping import Stopping
-from windlass.agent.tally import Tally
-from windlass.agent.trial_files import TrialFiles
-from windlass.agent.verdict import Turns
-from windlass.agent.warming import Warming
-from windlass.agent.workplace import Workplace
-from windlass.claims import ranges as rs
-from windlass.claims.alive import process_began
-from windlass.claims.ranges import Ranges
-from windlass.claims.strays import end_strays
-from windlass.journal.pieces import OURS
-from windlass.journal.write import JournalWriter
-from windlass.passing import passing_error
-from windlass.paths import StudyPaths
-from windlass.states import NEVER_RETRIED, STATE_OF, Cause, State
+from windlass.agent.verdict import Sessions
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.alive import process_began
+from windlass.core.claims.ranges import Ranges
+from windlass.core.claims.strays import end_strays
+from windlass.core.journal.pieces import OURS
+from windlass.core.passing import passing_error
+from windlass.core.states import NEVER_RETRIED, STATE_OF, Cause, State
 
 _MOST_STUMBLES = 5  # starts of one trial that the file system prevented; the next one is a failure
 
@@ -54,61 +40,59 @@ _MOST_STUMBLES = 5  # starts of one trial that the file system prevented; the ne
 class Runner:
     """The slots of one agent. Single-threaded; the loop tells it what happened."""
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        paths: StudyPaths,
-        agent: str,
-        slots: List[Slot],
-        base_env: Dict[str, str],
-        journal: JournalWriter,
-        poller: select.epoll,
-        warming: Optional[Warming],
-        runtime_folder: str,
-        limits: Limits,
-        gauges: Gauges,
-        workplace: Optional[Workplace] = None,
-        page: Optional[FencePage] = None,
-    ) -> None:
+    def __init__(self, shared: Shared, equipment: Equipment) -> None:
+        config, paths, agent, limits = shared.config, shared.paths, shared.agent, shared.limits
+        slots, base_env, runtime_folder = equipment.slots, equipment.env, equipment.runtime_folder
         self._config = config
-        self.gauges = gauges
-        self._page = page or FencePage(len(slots))
-        self._paths = paths
-        self._journal = journal
+        self.gauges = equipment.gauges
+        self._page = equipment.page
+        self._journal = shared.journal
         self._notice = Notice(runtime_folder)
         self.attempts: Dict[int, Attempt] = {}  # attempt number → attempt
         self.ended: List[Attempt] = []  # reaped, but not yet recorded
         self.stopping = Stopping(config, limits, agent, self._notice, self.attempts, self.ended)
-        told_by = {"WINDLASS_STOP_SIGNAL": str(self.stopping.word), **self._notice.variables()}
-        self._env = {**base_env, **limits.variables(), **told_by}
+        notice = {
+            "WINDLASS_STOP_SIGNAL": str(self.stopping.signal_number),
+            **self._notice.variables(),
+        }
+        self._env = {**base_env, **limits.variables(), **notice}
         self._limits = limits
         self._checkpoints = Checkpoints(config, paths, self._env)
-        self._turns = Turns(config, self._checkpoints, limits.job_time_s)
+        self._sessions = Sessions(config, self._checkpoints, limits.job_time_s)
         self._files = TrialFiles(config, runtime_folder, self._env)
-        self.warming = warming
+        self.warming = equipment.warming
         self.free = list(reversed(slots))
         self.sharing = Sharing(config, slots, agent, runtime_folder, base_env, self._note)
         self._by_pid: Dict[int, Attempt] = {}
-        self._spawner = Spawner(self._env)
-        self._filled_in = [(name, value) for name, value in config.env.items() if has_placeholder(value)]
         self.output = OutputLog(paths.output_of(agent), paths.output_index_of(agent))
         self.curves = MetricsFile(paths.metrics_of(agent))
         self._listener = Listener(
-            config, self.curves, gauges, lambda attempt: self.stopping.stop(attempt, Cause.DIVERGED)
+            config,
+            self.curves,
+            self.gauges,
+            lambda attempt: self.stopping.stop(attempt, Cause.DIVERGED),
         )
         self._listener.note = self._note
-        self.pipes = Pipes(poller, self.output, self._listener, config.output_limit_bytes)
-        self._nan_files = NanFiles(self._env, self._checkpoints, config, len(slots)) if config.watch_nan else None
-        self.workplace = workplace  # None: trials are executed in the project itself
-        self.stumbled: Optional[OSError] = None  # why a trial could not be started, where that may pass
+        self.pipes = Pipes(shared.poller, self.output, self._listener, config.output_limit_bytes)
+        self._nan_files = (
+            NanFiles(self._env, self._checkpoints, config, len(slots)) if config.watch_nan else None
+        )
+        self._starter = Starter(
+            config, self._env, self._limits, equipment, self._checkpoints, self._files, self.pipes
+        )
+        self.workplace = equipment.workplace  # None: trials are executed in the project itself
+        # Why a trial could not be started, where the error may pass; the loop takes it and waits.
+        self.stumbled: Optional[OSError] = None
         self.no_folder = ""  # why a trial could not be given a working folder
         self._count = self.finished = 0
         self.tally = Tally()
-        self.handed_back: Set[int] = set()  # trials that were interrupted: anybody's again once this agent ends
-        self.taking = True  # whether there will be more turns here
-        self.may_begin: Callable[[], bool] = lambda: True  # whether nobody else can have the trials of this agent
+        # Trials that were interrupted here. Any agent may take them once this one has ended.
+        self.handed_back: Set[int] = set()
+        # Whether this agent begins more attempts; False once it drains or stops.
+        self.taking = True
+        # Whether the lease is proven, so that no other agent can have taken the trials of this one.
+        self.may_begin: Callable[[], bool] = lambda: True
         self.retry: Callable[[Trial], None] = lambda trial: None
-        self._agent = agent
         self._others: Optional[Companions] = None
 
     @property
@@ -124,8 +108,9 @@ class Runner:
     def join(self, others: Companions) -> None:
         """Trials of this agent have processes on other nodes of the job as well."""
         self._others = self._files.others = self.stopping.others = others
+        self._starter.placing.others = others
         self._notice.spread = lambda text: others.tell("notice", until=text)
-        others.deliver = MessageReader(self.deliver, self.deliver_said).feed
+        others.deliver = MessageReader(self.deliver, self.deliver_report).feed
         self.pipes.adopt(others.fileno(), others.read)
 
     # -- starting
@@ -139,7 +124,7 @@ class Runner:
         self.tally.begun(trial.number)
         self.attempts[attempt.attempt] = attempt
         self.sharing.begin(attempt)
-        self._turns.kills.begin(attempt.attempt, attempt.started)
+        self._sessions.kills.begin(attempt.attempt, attempt.started)
         self._journal.add_line(render_start(attempt))
         if self._config.timeout_s is not None:
             attempt.deadline = attempt.started + self._config.timeout_s
@@ -153,28 +138,20 @@ class Runner:
     def environment(self, slot: Slot) -> Dict[str, str]:
         """What a trial in this slot would get, but for what is the trial's own."""
         own = {} if slot.gpus is None else {"CUDA_VISIBLE_DEVICES": slot.gpus}
-        own.update((os.fsdecode(name), os.fsdecode(value)) for name, value in slot.variables.items())
+        own.update(
+            (os.fsdecode(name), os.fsdecode(value)) for name, value in slot.variables.items()
+        )
         return {**self._env, **own}
 
     def launch(self, attempt: Attempt) -> None:
+        """Start an attempt that `announce` has journalled. One that cannot be started ends at once, with a cause."""
         attempt.launched = True
-        trial = attempt.trial
-        seed = trial.settings.get(self._config.seed_name)
-        attempt.variables = trial_variables(trial, attempt.attempt, attempt.slot, seed)
-        for name, value in self._filled_in:
-            filled = fill_text(value, trial, self._config.name)
-            if filled is not None:
-                attempt.variables[os.fsencode(name)] = os.fsencode(fill_variables(filled, self._env))
-        folder = os.fsencode(self._checkpoints.folder_of(trial))
-        attempt.variables[b"WINDLASS_CHECKPOINT_DIR"] = attempt.variables[b"checkpoint_dir"] = folder
-        if attempt.deadline is not None:
-            until = min(attempt.deadline, self._limits.deadline or attempt.deadline)
-            attempt.variables[b"WINDLASS_DEADLINE"] = b"%d" % wall_of(until)
+        self._starter.set_variables(attempt)
         if not self._enter_folder(attempt):
             return
         if self._nan_files is not None:
             self._nan_files.begin(attempt)
-        if self._begin_turn(attempt):
+        if self._begin_session(attempt):
             self._launch_stage(attempt)
 
     def _enter_folder(self, attempt: Attempt, again: bool = False) -> bool:
@@ -191,20 +168,24 @@ class Runner:
             if self._stumble(attempt, error):
                 self._stage_ended(attempt)
                 return False
-            self.no_folder = f"a working folder could not be made: {error.strerror or error}: {error.filename}"
-            attempt.cause = Cause.STOPPED
+            self.no_folder = (
+                f"a working folder could not be made: {error.strerror or error}: {error.filename}"
+            )
+            attempt.cause, attempt.note = Cause.STAGE_IN, self.no_folder
             self._stage_ended(attempt)
             return False
 
-    def _begin_turn(self, attempt: Attempt) -> bool:
+    def _begin_session(self, attempt: Attempt) -> bool:
         """False where there is nothing to start."""
 
         def note(text: str) -> None:
             attempt.note = attempt.note or text
-            self._journal.add({"e": "note", "t": round(time.time(), 3), "i": attempt.trial.number, "text": text})
+            self._journal.add(
+                {"e": "note", "t": round(time.time(), 3), "i": attempt.trial.number, "text": text}
+            )
 
         try:
-            if self._turns.begin(attempt, note):
+            if self._sessions.begin(attempt, note):
                 return True
             attempt.stage = len(attempt.trial.stages) - 1
         except OSError as error:
@@ -220,37 +201,22 @@ class Runner:
             self._stage_ended(attempt)
             return
         attempt.begin_stage()
-        words = attempt.trial.stages[attempt.stage][1]
-        if self._checkpoints.configured:
-            words = self._checkpoints.fill_in(attempt.trial, attempt.stage, words, attempt.checkpoint)
-        if attempt.trial.node_words:
-            own = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
-            try:
-                words = fill_in(words, {**self._env, **own}, self._files.make(attempt, words))
-            except OSError as error:
-                text = f"windlass: {error.filename}: {error.strerror}"
-                self._not_started(attempt, NOT_EXECUTABLE, text, error)
-                return
-        out_write, err_write = self.pipes.open(attempt)
-        try:
-            attempt.warm = self.warming is not None and self._launch_warm(attempt, words, out_write, err_write)
-            if not attempt.warm:
-                attempt.pid = self._spawner.spawn(words, attempt.variables, out_write, err_write, attempt.workdir)
-                self._by_pid[attempt.pid] = attempt
-                self._page.begin(attempt.slot.number, attempt.pid)
-            problem = None
-        except (OSError, ValueError) as error:
-            problem = error if isinstance(error, OSError) else OSError(0, str(error))
-        os.close(out_write)
-        os.close(err_write)
-        if problem is None:
-            self.pipes.expect(attempt)
-            if not attempt.warm:
-                self.gauges.begin(attempt)
+        problem = self._starter.start(attempt)
+        if problem is not None:
+            self._not_started(attempt, problem.code, problem.text, problem.error)
             return
-        self._not_started(attempt, *explain_start_error(problem, words), problem)
+        if not attempt.warm:
+            self._by_pid[attempt.pid] = attempt
+            self._page.begin(attempt.slot.number, attempt.pid)
+        self.pipes.expect(attempt)
+        if (
+            not attempt.warm
+        ):  # A warm start is gauged once its process is known, see `warm_started`.
+            self.gauges.begin(attempt)
 
-    def _not_started(self, attempt: Attempt, code: int, text: str, error: Optional[OSError] = None) -> None:
+    def _not_started(
+        self, attempt: Attempt, code: int, text: str, error: Optional[OSError] = None
+    ) -> None:
         if error is not None:
             self._stumble(attempt, error)
         self._say(attempt, text)
@@ -264,16 +230,6 @@ class Runner:
             return False
         attempt.cause = attempt.cause or Cause.FOLDER
         self.stumbled = error
-        return True
-
-    def _launch_warm(self, attempt: Attempt, words: List[str], out: int, err: int) -> bool:
-        """Have it started from a warm interpreter; False where that cannot be."""
-        assert self.warming is not None
-        own = {os.fsdecode(name): os.fsdecode(value) for name, value in attempt.variables.items()}
-        env = {**self._env, **own}
-        if not self.warming.takes(words, env):
-            return False
-        self.warming.spawn(attempt.attempt, words, env, out, err, attempt.workdir)
         return True
 
     def _note(self, text: str) -> None:
@@ -292,17 +248,22 @@ class Runner:
         if attempt is not None and attempt.trial.number == message[0]:
             self._listener.take_logged(attempt, message)
 
-    def deliver_said(self, said: Dict[str, Any]) -> None:
+    def deliver_report(self, reported: Dict[str, Any]) -> None:
         """Something that is no metric: from windlass.log, or from the framework inside a trial."""
-        attempt = self.attempts.get(said.get("attempt", -1))
-        if attempt is not None:
-            self._listener.take_said(attempt, said)
+        attempt = self.attempts.get(reported.get("attempt", -1))
+        if attempt is not None and attempt.ranks is not None and "rank" in reported:
+            attempt.ranks.take(reported)
+            self.stopping.watch_ranks(attempt)
+        elif attempt is not None:
+            self._listener.take_report(attempt, reported)
 
     # -- ending
 
     def lose(self, lost: Ranges, since: float) -> int:
         """Other agents have had these trials since then: stop their attempts. Returns how many had begun."""
-        begun = [attempt for attempt in self.attempts.values() if rs.contains(lost, attempt.trial.number)]
+        begun = [
+            attempt for attempt in self.attempts.values() if rs.contains(lost, attempt.trial.number)
+        ]
         self.abandon([attempt for attempt in begun if not attempt.launched])
         for attempt in begun:
             attempt.lost_at = since
@@ -310,7 +271,9 @@ class Runner:
                 self.stopping.stop(attempt, Cause.TAKEN, 0.0)
         return len(begun)
 
-    def child_ended(self, pid: int, status: int, rss_kb: float, cpu_s: float, unseen_s: float = 0.0) -> bool:
+    def child_ended(
+        self, pid: int, status: int, rss_kb: float, cpu_s: float, unseen_s: float = 0.0
+    ) -> bool:
         """A process was reaped, up to `unseen_s` after its end; False when it is none of ours."""
         attempt = self._by_pid.pop(pid, None)
         if attempt is None:
@@ -324,8 +287,8 @@ class Runner:
             attempt.pid = pid
             self._page.begin(attempt.slot.number, pid)
             self.gauges.begin(attempt)
-            if attempt.word:
-                attempt.send(attempt.word)
+            if attempt.signal_number:
+                attempt.send(attempt.signal_number)
 
     def warm_ended(self, token: int, status: int, rss_kb: float, cpu_s: float) -> None:
         attempt = self.attempts.get(token)
@@ -337,7 +300,11 @@ class Runner:
 
         Those that the guard has ended are not among them: the folder was out of reach.
         """
-        waiting = [attempt for attempt in self.attempts.values() if attempt.warm and attempt not in self.ended]
+        waiting = [
+            attempt
+            for attempt in self.attempts.values()
+            if attempt.warm and attempt not in self.ended
+        ]
         for attempt in waiting:
             attempt.send(signal.SIGKILL)
             while attempt.pid and process_began(attempt.pid) is not None:
@@ -363,13 +330,15 @@ class Runner:
             self.free.append(attempt.slot)
             self.sharing.abandon(attempt)
 
-    def _process_ended(self, attempt: Attempt, status: int, rss_kb: float, cpu_s: float, unseen_s: float = 0.0) -> None:
+    def _process_ended(
+        self, attempt: Attempt, status: int, rss_kb: float, cpu_s: float, unseen_s: float = 0.0
+    ) -> None:
         attempt.status = status
         seen = self._page.end(attempt.slot.number, attempt.pid)
         if seen.is_fenced:
             attempt.cause = attempt.cause or Cause.FOLDER
         attempt.note_end(seen.when, unseen_s)
-        self._turns.kills.ended(attempt.attempt, attempt.pid, status)
+        self._sessions.kills.ended(attempt.attempt, attempt.pid, status)
         attempt.rss_mb = max(attempt.rss_mb, rss_kb / 1024)
         attempt.cpu_s += cpu_s
         self.stopping.end_group(attempt)
@@ -404,19 +373,27 @@ class Runner:
             if self._others is not None and not self._others.is_over(attempt.attempt):
                 continue  # what it reported on other nodes is on its way
             if self._nan_files is not None and not self._nan_files.looked_through(attempt):
-                continue  # its files are being read: ask again at the next turn
+                continue  # its files are being read: ask again at the next step
             if self.workplace is not None and not self.workplace.is_cleared(attempt):
-                continue  # large files are being copied: ask again at the next turn
+                continue  # large files are being copied: ask again at the next step
             self._finish(attempt)
             if self.workplace is not None or self._nan_files is not None:
-                self.free.append(attempt.slot)  # only now: the next trial of the slot works in the same folder
+                # Only now: the next trial of the slot works in the same folder.
+                self.free.append(attempt.slot)
 
     def _finish(self, attempt: Attempt) -> None:
-        cause, code, number = self._turns.judge(attempt)
+        cause, code, number = self._sessions.judge(attempt)
+        is_port_taken = cause is Cause.FAILED and self._starter.placing.met_taken_port(attempt)
+        self._starter.placing.release(attempt)
+        if cause is Cause.STOPPED and self.stopping.end_cause is not None:
+            cause = self.stopping.end_cause.find()
         # Whatever fails from here on must not have it recorded twice.
         self.ended.remove(attempt)
         cause, for_free = self.sharing.judge(attempt, cause)
-        self._turns.kills.forget(attempt.attempt)
+        if is_port_taken and attempt.trial.stumbles < _MOST_STUMBLES:
+            attempt.trial.stumbles += 1
+            for_free, attempt.note = True, f"{attempt.note}; its port was taken, it gets another"
+        self._sessions.kills.forget(attempt.attempt)
         for stream in attempt.streams.values():
             stream.finish(time.time())
         self._journal.add_line(render_end(attempt, cause, code, number))
@@ -426,7 +403,7 @@ class Runner:
         del self.attempts[attempt.attempt]
         self.finished += 1
         if cause is Cause.DONE:
-            if self._checkpoints.configured or attempt.trial.turns:
+            if self._checkpoints.configured or attempt.trial.sessions:
                 with contextlib.suppress(OSError):  # they take room, and do no harm
                     self._checkpoints.prune(attempt.trial)
         elif STATE_OF[cause] is State.INTERRUPTED:
@@ -448,7 +425,9 @@ class Runner:
 
     def _try_again(self, attempt: Attempt) -> None:
         number = attempt.trial.number
-        self._journal.add({"e": "again", "t": round(time.time(), 3), "i": number, "n": attempt.attempt})
+        self._journal.add(
+            {"e": "again", "t": round(time.time(), 3), "i": number, "n": attempt.attempt}
+        )
         self.retry(attempt.trial)
 
     def _after_failure(self, attempt: Attempt, cause: Cause) -> None:
@@ -465,14 +444,14 @@ class Runner:
 
     def live(self) -> Dict[str, Any]:
         """Metrics, progress and use of the attempts under way, for the beat."""
-        said: Dict[str, Any] = {}
+        reported: Dict[str, Any] = {}
         for attempt in self.attempts.values():
             one: Dict[str, Any] = attempt.gauge.live() if attempt.gauge is not None else {}
             if attempt.book:
                 one.update(step=attempt.book.step, m=attempt.book.to_json())
             if one:
-                said[str(attempt.trial.number)] = one
-        return said
+                reported[str(attempt.trial.number)] = one
+        return reported
 
     def close(self) -> None:
         self.stopping.kill_leftovers()

@@ -6,10 +6,10 @@ import sys
 from typing import Callable
 
 from windlass.agent.runner import Runner
-from windlass.claims.strays import AGENT_VARIABLE, end_strays
-from windlass.errors import WindlassError
-from windlass.journal.write import DiskFull
-from windlass.states import Cause
+from windlass.core.claims.strays import AGENT_VARIABLE, end_strays
+from windlass.core.errors import WindlassError
+from windlass.core.journal.write import DiskFull
+from windlass.core.states import Cause
 
 
 class TakeDown:
@@ -30,7 +30,8 @@ class TakeDown:
         self.attempt("what trials share could not be ended", runner.sharing.close)
         end_strays(AGENT_VARIABLE, self._agent, looks=1)
         self.attempt("some output could not be kept", runner.close)
-        self.is_failed = False  # an output that is lost was reported, and is no reason for another exit code
+        # An output that is lost was reported, and is no reason for another exit code.
+        self.is_failed = False
 
     def attempt(self, problem: str, step: Callable[[], None]) -> None:
         """Take a step; `problem` is reported where the folder or something else of the system does not allow it."""

@@ -1,27 +1,33 @@
-"""A trial's turns: how each ended, whether it brought anything, and what the next one begins with. Python 3.9."""
+"""Judges the sessions of a trial: how each ended, and whether it brought progress. Python 3.9.
+
+A session is what a trial does between two interruptions. The next one begins with the newest whole checkpoint.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import Callable, Optional, Tuple
 
-from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Attempt, cause_of
 from windlass.agent.config import AgentConfig
-from windlass.agent.diagnose import OomWatch, explain_refusal, refine_cause
-from windlass.agent.metrics import MetricBook
-from windlass.events import finite_number
-from windlass.journal.pieces import STDERR, STDOUT
-from windlass.journal.reason import find_reason
-from windlass.states import STATE_OF, Cause, State
+from windlass.agent.keep.checkpoint import Checkpoints
+from windlass.agent.report.diagnose import OomWatch, explain_refusal, refine_cause
+from windlass.agent.report.metrics import MetricBook
+from windlass.core.journal.events import finite_number
+from windlass.core.journal.pieces import STDERR, STDOUT
+from windlass.core.journal.reason import find_reason
+from windlass.core.states import STATE_OF, Cause, State
 
-_IDLE_TURNS = 2  # so many without progress, and a trial is not given another
+_IDLE_SESSIONS = 2  # After so many sessions in a row without progress a trial is not given another.
 
 
-class Turns:
+class Sessions:
     """Decides what an attempt's end means."""
 
-    def __init__(self, config: AgentConfig, checkpoints: Checkpoints, job_time_s: Optional[float]) -> None:
+    def __init__(
+        self, config: AgentConfig, checkpoints: Checkpoints, job_time_s: Optional[float]
+    ) -> None:
         self._config = config
         self._checkpoints = checkpoints
         self._job_time_s = job_time_s
@@ -33,6 +39,9 @@ class Turns:
         if not self._checkpoints.configured:
             self._go_on(attempt)
             return True
+        moved = self._checkpoints.claim_folder(trial)
+        if moved:
+            note(moved)
         done = self._checkpoints.is_done(trial)
         if done:
             attempt.note = f"done already: {done} is there"
@@ -51,17 +60,23 @@ class Turns:
 
     def judge(self, attempt: Attempt) -> Tuple[Cause, int, int]:
         """Cause, exit code and signal."""
+        _blame_rank(attempt)
         cause, code, number = cause_of(attempt.status)
-        if attempt.cause is None and not attempt.warned and cause is Cause.DONE and not self._checkpoints.says_done:
+        if (
+            attempt.cause is None
+            and not attempt.warned
+            and cause is Cause.DONE
+            and not self._checkpoints.says_done
+        ):
             return cause, code, number  # nearly all
         cause = self._cause(attempt, cause, code, number)
         if cause is not Cause.DONE:
             spent_s = attempt.before_s + attempt.ended - attempt.started
             self._carry(attempt, cause is Cause.AGAIN, spent_s)
-        if STATE_OF[cause] is State.INTERRUPTED and self._is_a_turn(attempt, cause):
+        if STATE_OF[cause] is State.INTERRUPTED and self._is_session(attempt, cause):
             idle = self._checkpoints.progress(attempt.trial, attempt.book.step)
-            if idle >= _IDLE_TURNS:
-                attempt.note = f"{idle} turns brought no new checkpoint and no higher step; it gets no other"
+            if idle >= _IDLE_SESSIONS:
+                attempt.note = f"{idle} sessions brought no new checkpoint and no higher step; it gets no other"
                 return Cause.NO_PROGRESS, code, number
         return cause, code, number
 
@@ -73,12 +88,16 @@ class Turns:
 
     def _cause(self, attempt: Attempt, cause: Cause, code: int, number: int) -> Cause:
         through = cause is Cause.DONE and attempt.stage + 1 == len(attempt.trial.stages)
-        if self._checkpoints.says_done and STATE_OF[attempt.cause or Cause.STOPPED] is State.INTERRUPTED:
+        if (
+            self._checkpoints.says_done
+            and STATE_OF[attempt.cause or Cause.STOPPED] is State.INTERRUPTED
+        ):
             if through and self._checkpoints.is_done(attempt.trial):
                 return Cause.DONE
             through = False
         if attempt.cause is not None:
-            return attempt.cause  # also when it then ended with 0: it was told to stop before it was done
+            # Also when it then ended with 0: it was asked to stop before it was done.
+            return attempt.cause
         if attempt.warned:
             return Cause.DONE if through else Cause.JOB_TIME
         if cause is Cause.DONE or (code and code == self._config.again_code):
@@ -87,9 +106,15 @@ class Turns:
         tails = list(by_kind.values())
         attempt.why = attempt.why or find_reason(by_kind.get(STDERR, b""), by_kind.get(STDOUT, b""))
         attempt.note = attempt.note or explain_refusal(tails, self._config.data)
-        return refine_cause(cause, number, tails, code, lambda: self.kills.has_killed(attempt.attempt, attempt.started))
+        return refine_cause(
+            cause,
+            number,
+            tails,
+            code,
+            lambda: self.kills.has_killed(attempt.attempt, attempt.started),
+        )
 
-    def _is_a_turn(self, attempt: Attempt, cause: Cause) -> bool:
+    def _is_session(self, attempt: Attempt, cause: Cause) -> bool:
         """Whether it had the time to get somewhere: who was sent away early is not to blame."""
         if cause is Cause.AGAIN:
             return True
@@ -98,3 +123,20 @@ class Turns:
             and self._job_time_s is not None
             and attempt.ended - attempt.started > self._job_time_s / 2
         )
+
+
+def _blame_rank(attempt: Attempt) -> None:
+    """Of a trial with several ranks, the end of the one that failed first is the end of the trial.
+
+    The launcher ends with a code of its own, and the other ranks with that of the signal which ended them.
+    """
+    first = attempt.ranks.first_failure() if attempt.ranks is not None else None
+    if first is None:
+        return
+    rank, end = first
+    attempt.status = end["sig"] or end["code"] << 8
+    how = f"was ended by signal {end['sig']}" if end["sig"] else f"exited with {end['code']}"
+    attempt.note = attempt.note or f"rank {rank} on {end['node']} {how} before the others"
+    if attempt.cause is None:
+        printed = re.sub(rf"(?m)^\[rank{rank}\]: ?", "", end["tail"])  # torch marks tracebacks so
+        attempt.why = attempt.why or find_reason(printed.encode(), b"")

@@ -6,14 +6,14 @@ import difflib
 import os
 import stat
 import tarfile
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from windlass.bundle.code import read_stable
 from windlass.bundle.tree import CodeFile, list_code
-from windlass.errors import FolderError
-from windlass.paths import StudyPaths
+from windlass.core.errors import FolderError
+from windlass.core.paths import StudyPaths
+from windlass.core.planfile import PlanFile
 
 Held = tuple[int, bytes]  # mode with its type, content or target of a link
 
@@ -42,7 +42,10 @@ class Change:
         lines = list(difflib.unified_diff(old, new, before, after))
         if self.before is not None and self.after is not None and self.before[0] != self.after[0]:
             lines.insert(0, f"mode of {self.name}: {self.before[0]:o} → {self.after[0]:o}\n")
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in lines
+        )
 
 
 def _lines(held: Held | None) -> list[str] | None:
@@ -54,12 +57,15 @@ def _lines(held: Held | None) -> list[str] | None:
         return None
 
 
-def find_changes(plan: Mapping[str, Any], paths: StudyPaths) -> list[Change]:
+def find_changes(plan: PlanFile, paths: StudyPaths) -> list[Change]:
     """By name. `plan` is plan.json of a study with frozen code."""
-    code = plan["code"]
+    code = plan.code or {}
     before = _read_archive(code["archive"])
-    data = [entry["project"] for entry in plan.get("data") or [] if entry.get("project")]
-    files = {file.name: file for file in list_code(code["origin"], [*_study_folders(code["origin"], paths), *data])}
+    data = [entry["project"] for entry in plan.data or [] if entry.get("project")]
+    files = {
+        file.name: file
+        for file in list_code(code["origin"], [*_study_folders(code["origin"], paths), *data])
+    }
     changes = []
     for name in sorted({*before, *files}):
         after = _read(code["origin"], files[name]) if name in files else None

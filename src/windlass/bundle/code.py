@@ -21,14 +21,15 @@ from windlass.bundle.data import find_item
 from windlass.bundle.links import find_lost_links, render_lost_links
 from windlass.bundle.tree import CodeFile, check_limits, list_code, list_credentials
 from windlass.bundle.words import command_words
-from windlass.errors import FolderError, input_error
-from windlass.journal.code import render_code
-from windlass.launch._shell import ask, stream
+from windlass.core.errors import input_error
+from windlass.core.files import replacing
+from windlass.core.journal.code import render_code
+from windlass.core.openness import GROUP, private_opener, readers_of_all
+from windlass.core.paths import StudyPaths
+from windlass.core.planfile import read_plan_if_there
+from windlass.core.processes import ask, stream
+from windlass.core.trust import is_shared
 from windlass.model import Plan
-from windlass.openness import GROUP, private_opener, readers_of_all
-from windlass.paths import StudyPaths
-from windlass.planfile import load_plan
-from windlass.trust import is_shared
 
 _TIME = 1_000_000_000  # of all files in an archive: the same tree is the same bytes
 _KEPT = 3  # older archives that stay: an agent may be about to read one
@@ -70,11 +71,15 @@ def freeze_project(
     _drop_old(paths.folder, archive)
     links, live = _find_named(named, workdir, project, {file.name for file in files})
     _say_of(project, links, live)
-    left_out = render_left_out(name for name in list_credentials(project, excluded) if name not in links)
+    left_out = render_left_out(
+        name for name in list_credentials(project, excluded) if name not in links
+    )
     if left_out:
         print(f"note: {left_out}", file=sys.stderr)
     if os.path.basename(archive) not in before:
-        _warn_of_links(project, files, [*(os.path.join(project, name) for name in links), *excluded])
+        _warn_of_links(
+            project, files, [*(os.path.join(project, name) for name in links), *excluded]
+        )
     code = {
         "archive": archive,
         "kind": "gzip",
@@ -112,7 +117,10 @@ def find_left_out(plan: Plan) -> list[str]:
     if not plan.frozen:
         return []
     project = os.path.abspath(plan.study.project_dir)
-    named = {os.path.normpath(os.path.join(plan.study.workdir, word)) for word in command_words(plan.study)}
+    named = {
+        os.path.normpath(os.path.join(plan.study.workdir, word))
+        for word in command_words(plan.study)
+    }
     names = list_credentials(project, excluded_paths(plan))
     return [name for name in names if os.path.join(project, name) not in named]
 
@@ -120,7 +128,11 @@ def find_left_out(plan: Plan) -> list[str]:
 def excluded_paths(plan: Plan) -> list[str]:
     """What is never code: the study's folder and its neighbours, and folders that are named as data."""
     project, root = os.path.abspath(plan.study.project_dir), os.path.dirname(plan.folder)
-    excluded = [plan.folder, StudyPaths(plan.folder).hpc_outputs, *([root] if root != project else [])]
+    excluded = [
+        plan.folder,
+        StudyPaths(plan.folder).hpc_outputs,
+        *([root] if root != project else []),
+    ]
     places = [find_item(data, root, project) for data in plan.study.data]
     return excluded + [place for place in places if isinstance(place, str)]
 
@@ -209,7 +221,9 @@ def find_differing(project: str, files: Sequence[CodeFile], archive: str) -> set
     return differing
 
 
-def _add_member(update: Callable[[bytes], object], archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+def _add_member(
+    update: Callable[[bytes], object], archive: tarfile.TarFile, member: tarfile.TarInfo
+) -> None:
     if member.issym():
         content, kind = os.fsencode(member.linkname), stat.S_IFLNK
     else:
@@ -241,7 +255,9 @@ def _add(update: Callable[[bytes], object], file: CodeFile, content: bytes) -> N
 def _write_archive(project: str, files: Iterable[CodeFile], path: str) -> str:
     digest = hashlib.sha256()
     with (
-        open(path, "wb", opener=private_opener) as raw,  # files that nobody else may read may be in it
+        open(
+            path, "wb", opener=private_opener
+        ) as raw,  # files that nobody else may read may be in it
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
@@ -278,21 +294,38 @@ def read_stable(path: str, mode: int) -> bytes | None:
             return None
         except OSError as error:
             raise input_error(
-                f"{path}: cannot be read ({error.strerror})", "mend its mode, or name it in .gitignore"
+                f"{path}: cannot be read ({error.strerror})",
+                "mend its mode, or name it in .gitignore",
             ) from error
-        if (before.st_mtime_ns, before.st_size, before.st_ino) == (after.st_mtime_ns, len(content), after.st_ino):
+        if (before.st_mtime_ns, before.st_size, before.st_ino) == (
+            after.st_mtime_ns,
+            len(content),
+            after.st_ino,
+        ):
             return content
         time.sleep(0.02 * 2**attempt)
-    raise input_error(f"{path} changes while it is read", "name it in .gitignore if it is no code, or run again")
+    raise input_error(
+        f"{path} changes while it is read", "name it in .gitignore if it is no code, or run again"
+    )
 
 
 def _drop_old(folder: str, current: str) -> None:
-    for path in (os.path.join(folder, name) for name in os.listdir(folder) if re.fullmatch(r"code\.\d+\.part", name)):
+    for path in (
+        os.path.join(folder, name)
+        for name in os.listdir(folder)
+        if re.fullmatch(r"code\.\d+\.part", name)
+    ):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - os.stat(path).st_mtime > _ABANDONED_S:
                 os.unlink(path)
-    paths = [os.path.join(folder, name) for name in os.listdir(folder) if re.fullmatch(r"code-\w+\.tar\.gz", name)]
-    others = sorted((path for path in paths if path != current), key=lambda path: -os.stat(path).st_mtime)
+    paths = [
+        os.path.join(folder, name)
+        for name in os.listdir(folder)
+        if re.fullmatch(r"code-\w+\.tar\.gz", name)
+    ]
+    others = sorted(
+        (path for path in paths if path != current), key=lambda path: -os.stat(path).st_mtime
+    )
     for path in others[_KEPT:]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -309,7 +342,8 @@ def _describe_git(project: str, folder: str) -> dict[str, Any]:
     dirty = bool(changed.ok and changed.text.strip())
     diff = os.path.join(folder, "code.diff")
     if dirty and commit.ok:
-        _write_diff(project, diff)  # readable by its owner alone: it may hold lines of a file that nobody else may read
+        # Readable by its owner alone: it may hold lines of a file that nobody else may read.
+        _write_diff(project, diff)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(diff)
@@ -321,16 +355,30 @@ def _describe_git(project: str, folder: str) -> dict[str, Any]:
 
 
 def _write_diff(project: str, path: str) -> None:
-    partial = f"{path}.{os.getpid()}"
-    with open(partial, "wb", opener=private_opener) as file:
-        stream(["git", "-C", project, "--no-pager", "diff", "--binary", "--no-ext-diff", "HEAD", "--", "."], file.write)
-    os.replace(partial, path)
+    with replacing(path) as partial, open(partial, "wb", opener=private_opener) as file:
+        stream(
+            [
+                "git",
+                "-C",
+                project,
+                "--no-pager",
+                "diff",
+                "--binary",
+                "--no-ext-diff",
+                "HEAD",
+                "--",
+                ".",
+            ],
+            file.write,
+        )
 
 
 # -- what the command names
 
 
-def _find_named(named: NamedPaths, workdir: str, project: str, code: set[str]) -> tuple[list[str], list[str]]:
+def _find_named(
+    named: NamedPaths, workdir: str, project: str, code: set[str]
+) -> tuple[list[str], list[str]]:
     """Paths that commands name: those in the project that are no code, and files of the project named absolutely."""
     known = {*code, *(folder for name in code for folder in _folders_above(name))}
     kept = [pattern.partition("*")[0].rstrip("/") for pattern in named.outputs]
@@ -345,7 +393,9 @@ def _find_named(named: NamedPaths, workdir: str, project: str, code: set[str]) -
             continue
         if os.path.isabs(word):
             live += [word] if name in known else []
-        elif name not in known and not any(name == item or name.startswith(item + os.sep) for item in others):
+        elif name not in known and not any(
+            name == item or name.startswith(item + os.sep) for item in others
+        ):
             # The whole of what is not code: half of an environment or of a dataset is of no use.
             top = [folder for folder in _folders_above(name) if folder not in known]
             links.append(top[-1] if top else name)
@@ -360,7 +410,10 @@ def _folders_above(name: str) -> Iterator[str]:
 
 def _say_of(project: str, links: Sequence[str], live: Sequence[str]) -> None:
     for name in links:
-        print(f"note: {name} is not part of the frozen code: trials use it where it is, in {project}", file=sys.stderr)
+        print(
+            f"note: {name} is not part of the frozen code: trials use it where it is, in {project}",
+            file=sys.stderr,
+        )
     for name in live:
         print(
             f"warning: {name} is named with its whole path: trials use it as it will be then, not as it is now",
@@ -375,18 +428,19 @@ def _warn_of_links(project: str, files: Sequence[CodeFile], others: Sequence[str
 
     def travels(name: str) -> bool:
         path = os.path.join(project, name)
-        return name in known or any(path == other or path.startswith(other + os.sep) for other in others)
+        return name in known or any(
+            path == other or path.startswith(other + os.sep) for other in others
+        )
 
-    lost = find_lost_links(project, (file.name for file in files if stat.S_ISLNK(file.mode)), travels)
+    lost = find_lost_links(
+        project, (file.name for file in files if stat.S_ISLNK(file.mode)), travels
+    )
     if lost:
         print(f"warning: {render_lost_links('the code', lost)}", file=sys.stderr)
 
 
 def _say_if_changed(paths: StudyPaths, code: Mapping[str, Any]) -> None:
-    try:
-        before = load_plan(paths.plan).get("code")
-    except FolderError:
-        return
+    before = read_plan_if_there(paths.plan).code
     if before and before.get("key") != code["key"]:
         print(
             f"note: the code has changed since the last run: it was {render_code(before)} and is {render_code(code)} "

@@ -9,10 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from windlass.bundle.pack import choose_compression, find_doubt, find_packed, pack_folder, packed_places, scan_folder
-from windlass.errors import InputError, Problem
+from windlass.bundle.pack import (
+    choose_compression,
+    find_doubt,
+    find_packed,
+    pack_folder,
+    packed_places,
+    scan_folder,
+)
+from windlass.core.errors import InputError, Problem
+from windlass.core.paths import STUDIES
 from windlass.model import Data, Plan
-from windlass.paths import STUDIES
 
 # Ending of an archive → how it is packed.
 ARCHIVES = {".tar": "tar", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd", ".tzst": "zstd"}
@@ -21,7 +28,9 @@ ARCHIVES = {".tar": "tar", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd"
 def pack_data(plan: Plan) -> list[dict[str, Any]]:
     """What plan.json says of the data: one entry for each archive."""
     study = plan.study
-    return pack_items(study.data, os.path.dirname(plan.folder), study.project_dir, study.source, _say, plan.folder)
+    return pack_items(
+        study.data, os.path.dirname(plan.folder), study.project_dir, study.source, _say, plan.folder
+    )
 
 
 def _say(text: str) -> None:
@@ -29,7 +38,12 @@ def _say(text: str) -> None:
 
 
 def pack_items(
-    items: Sequence[Data], scratch: str, project: str, file: str, say: Callable[[str], None], study_folder: str = ""
+    items: Sequence[Data],
+    scratch: str,
+    project: str,
+    file: str,
+    say: Callable[[str], None],
+    study_folder: str = "",
 ) -> list[dict[str, Any]]:
     """Entries for the archives of these items; folders are packed. Raises InputError with all that is wrong."""
     places = find_items(items, scratch, project, file, study_folder)
@@ -38,13 +52,17 @@ def pack_items(
 
 def pack_again(entries: Sequence[dict[str, Any]], scratch: str) -> list[dict[str, Any]]:
     """The same items as they are now. One that is no longer there stays as it was packed."""
-    return [_renewed(entry, scratch) if os.path.exists(entry["source"]) else entry for entry in entries]
+    return [
+        _renewed(entry, scratch) if os.path.exists(entry["source"]) else entry for entry in entries
+    ]
 
 
 def _renewed(entry: dict[str, Any], scratch: str) -> dict[str, Any]:
     if not os.path.isdir(entry["source"]):
         return {**entry, **_foreign(entry["source"])}
-    how: Literal["none", "gzip", "zstd"] = entry["kind"] if entry["kind"] in ("gzip", "zstd") else "none"
+    how: Literal["none", "gzip", "zstd"] = (
+        entry["kind"] if entry["kind"] in ("gzip", "zstd") else "none"
+    )
     packed = pack_folder(os.path.realpath(entry["source"]), how, scratch, _say)
     return {**entry, **asdict(packed), "key": f"data-{packed.key}"}
 
@@ -79,20 +97,34 @@ def find_item(item: Data, scratch: str, project: str, study_folder: str = "") ->
     if os.path.isabs(path):
         if archive_kind(path) is None:
             hint = f"put it below {scratch} or {project} and write its path from there"
-            return Problem(f"data: {item.path} is an absolute path, which only archives may have", hint)
-        return path if os.path.isfile(path) else Problem(f"data: there is no file {path}", "look at its name")
+            return Problem(
+                f"data: {item.path} is an absolute path, which only archives may have", hint
+            )
+        return (
+            path
+            if os.path.isfile(path)
+            else Problem(f"data: there is no file {path}", "look at its name")
+        )
     if os.pardir in parts:
-        return Problem(f"data: {item.path} leads outside", f"write its path from {scratch} or {project}, without `..`")
+        return Problem(
+            f"data: {item.path} leads outside",
+            f"write its path from {scratch} or {project}, without `..`",
+        )
     name = os.path.normpath(path)
     if name == os.curdir:
         return Problem("data: `.` is the whole project", "name the folder that trials read")
     for root in (scratch, project):
         found = os.path.join(root, name)
         if study_folder and (study_folder + os.sep).startswith(os.path.realpath(found) + os.sep):
-            return Problem(f"data: {item.path} holds this study itself", "name the folder that trials read")
+            return Problem(
+                f"data: {item.path} holds this study itself", "name the folder that trials read"
+            )
         if os.path.exists(found):
             return found
-    return Problem(f"data: there is no {item.path} in {scratch} or in {project}", "put it there, or correct its path")
+    return Problem(
+        f"data: there is no {item.path} in {scratch} or in {project}",
+        "put it there, or correct its path",
+    )
 
 
 def archive_kind(path: str) -> str | None:
@@ -109,25 +141,36 @@ def _overlaps(places: Sequence[tuple[Data, str]]) -> list[str]:
                 [(name, path), (other, other_path)], key=lambda x: -len(x[0])
             )
             inside = inner == outer or inner.startswith(outer + os.sep)
-            real = (os.path.realpath(inner_path) + os.sep).startswith(os.path.realpath(outer_path) + os.sep)
+            real = (os.path.realpath(inner_path) + os.sep).startswith(
+                os.path.realpath(outer_path) + os.sep
+            )
             if inside and not real:
-                wrong.append(f"data: {outer_path} and {inner_path} would both be {outer} on the node")
+                wrong.append(
+                    f"data: {outer_path} and {inner_path} would both be {outer} on the node"
+                )
     return wrong
 
 
 def _appears_as(item: Data, path: str) -> str:
     """The path below $SLURM_TMPDIR. What is in an archive appears in a folder of the archive's name."""
-    said = os.path.expandvars(item.path)
-    name = os.path.basename(path) if os.path.isabs(said) else os.path.normpath(said)
+    given = os.path.expandvars(item.path)
+    name = os.path.basename(path) if os.path.isabs(given) else os.path.normpath(given)
     if archive_kind(path) is None or os.path.isdir(path):
         return name
     ending = max((ending for ending in ARCHIVES if name.endswith(ending)), key=len)
     return name.removesuffix(ending)
 
 
-def _entry(item: Data, path: str, scratch: str, project: str, say: Callable[[str], None]) -> dict[str, Any]:
+def _entry(
+    item: Data, path: str, scratch: str, project: str, say: Callable[[str], None]
+) -> dict[str, Any]:
     name = _appears_as(item, path)
-    entry: dict[str, Any] = {"as": name, "inner": os.path.basename(name), "project": None, "source": path}
+    entry: dict[str, Any] = {
+        "as": name,
+        "inner": os.path.basename(name),
+        "project": None,
+        "source": path,
+    }
     if item.writable:
         entry["writable"] = True
     if not os.path.isdir(path):

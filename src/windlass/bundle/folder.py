@@ -23,22 +23,24 @@ from windlass.bundle.sources import find_changed_sources, list_sources
 from windlass.bundle.trialwriter import TrialWriter
 from windlass.bundle.words import names_local_folder
 from windlass.bundle.zipapp import build_agent
-from windlass.claims import ranges as rs
-from windlass.claims.first import forget_first
-from windlass.claims.ranges import Ranges
-from windlass.claims.recover import recover
-from windlass.claims.register import Register, RegisterFile
-from windlass.claims.turn import Turn
-from windlass.configcopy import render_config
-from windlass.errors import FolderError
-from windlass.journal.write import DiskFull, is_full
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.first import forget_first
+from windlass.core.claims.ranges import Ranges
+from windlass.core.claims.recover import recover
+from windlass.core.claims.register import Register, RegisterFile
+from windlass.core.configcopy import render_config
+from windlass.core.errors import FolderError
+from windlass.core.files import write_whole
+from windlass.core.journal.write import DiskFull, is_full
+from windlass.core.lock import StudyLock
+from windlass.core.paths import ELSEWHERE, STUDIES, StudyPaths
+from windlass.core.planfile import PlanFile, read_plan_file
+from windlass.core.trust import close_like, make_folders, refuse_another
+from windlass.launchers.base import PLAIN
 from windlass.model import PackTerms, Plan, Trial
-from windlass.paths import ELSEWHERE, STUDIES, StudyPaths
-from windlass.planfile import encode_plan_file, load_plan
 from windlass.search.trials import has_several_settings
-from windlass.trust import close_like, make_folders, refuse_another
+from windlass.settings import settings as setting_rows
 
-PLAN_VERSION = 1
 _FORMER_AGENTS = 4  # that are kept
 # What an agent gives to trials or keeps of them, which it reads from plan.json once, when it begins. What comes from
 # its job (slots, CPUs, GPUs, memory) is not among them: a job keeps what it was given.
@@ -77,26 +79,32 @@ class Prepared:
     register: Register
     added: int  # trials that are new in this folder
     former: int  # done trials of this folder that the study no longer consists of
-    dropped: int  # trials that waited, and that the study no longer consists of: nobody will run them
+    # Trials that waited, and that the study no longer consists of: nobody will run them.
+    dropped: int
     recovered: tuple[str, ...]  # agents that had died
-    code: Mapping[str, Any] | None = None  # the frozen code; None where trials are executed in the project itself
+    # The frozen code; None where trials are executed in the project itself.
+    code: Mapping[str, Any] | None = None
     done: int = 0  # trials of the study as it is now that are not executed again
-    changed: tuple[str, ...] = ()  # what trials get and did not get in the last run; no part of what tells them apart
+    changed: tuple[
+        str, ...
+    ] = ()  # what trials get and did not get in the last run; no part of what tells them apart
 
 
 def prepare_folder(
     plan: Plan,
     trials: Iterable[Trial],
     finished: Callable[[], Iterable[int]],
-    who: str,
+    client: str,
     sample: int | None = None,
     more: Mapping[str, Any] | None = None,
+    hold: contextlib.ExitStack | None = None,
 ) -> Prepared:
     """Write the folder and put every trial of the study that is neither finished nor taken up for taking.
 
     `finished` tells the numbers of trials that must not be executed again. With `sample`, only so many trials are put
     up, far apart: the first and the last, which are opposite corners of a grid, and others by chance. `more` goes into
-    plan.json in the place of what the plan says.
+    plan.json in the place of what the plan says. With `hold`, the study's lock is kept until that is closed, so that no
+    other client changes the plan before agents are started.
 
     Safe to be called by two processes at once and to be killed at any moment: the register changes last, in one step.
     """
@@ -108,9 +116,10 @@ def prepare_folder(
         if plan.study.config is not None:
             close_like(paths.folder, os.path.join(plan.study.workdir, plan.study.config.path))
         _ignore_for_git(plan)
-        register_file = RegisterFile(paths.claims, who)
+        register_file = RegisterFile(paths.claims, client)
         restore_register(paths, register_file)
-        with Turn(register_file, paths.folder):
+        with contextlib.ExitStack() as own:
+            (own if hold is None else hold).enter_context(StudyLock(register_file, paths.folder))
             return _prepare(plan, trials, finished, register_file, paths, sample, more or {})
     except (OSError, DiskFull) as error:
         raise folder_error(error, paths.folder) from error
@@ -148,23 +157,32 @@ def _prepare(
     current = rs.union(writer.known(), [(writer.first_new, count)])
     agent = write_agent(paths)
     code = freeze_code(plan, paths)
-    on_node = {"code": code, "data": pack_data(plan), "environment": render_environment(plan), "live": list_live(plan)}
+    on_node = {
+        "code": code,
+        "data": pack_data(plan),
+        "environment": render_environment(plan),
+        "live": list_live(plan),
+    }
     sources = list_sources(plan.study.project_dir, excluded_paths(plan))
-    rendered = {**render_plan(plan), "agent": agent, **on_node, "source_files": sources, **more}
+    given = {"agent": agent, **on_node, "source_files": sources, **more}
+    rendered = dataclasses.replace(render_plan(plan), **given)
     changed = _find_changes(paths, rendered)
-    write_if_changed(paths.plan, encode_plan(rendered))
+    write_if_changed(paths.plan, with_settings_key(rendered).encode())
     write_if_changed(paths.study_file, plan.study.source_text.encode("utf-8", "surrogateescape"))
+    mark_submitted(paths)
 
     done: Ranges = []
     dropped: Ranges = []
 
     def change(register: Register) -> Register:
+        """Bring the register up to date: what the study consists of now, and what of it is to be done."""
         nonlocal done, dropped
         # Read after the register: what an agent let go of before has been journalled before that.
         done = rs.from_numbers(finished())
         dropped = rs.subtract(rs.subtract(register.todo, current), done)
         register.count, register.current = count, current
-        register.cancelled = rs.subtract(register.cancelled, done)  # it ended before its agent heard
+        # It ended before its agent heard.
+        register.cancelled = rs.subtract(register.cancelled, done)
         wanted = current if sample is None else choose_sample(current, sample)
         open_trials = rs.subtract(rs.subtract(wanted, done), register.held_ranges())
         register.todo = rs.subtract(open_trials, register.cancelled)
@@ -176,7 +194,9 @@ def _prepare(
     register = register_file.update(change)
     ended, former = rs.count(rs.intersect(done, current)), rs.count(rs.subtract(done, current))
     added = count - writer.first_new
-    return Prepared(paths, register, added, former, rs.count(dropped), tuple(recovered), code, ended, changed)
+    return Prepared(
+        paths, register, added, former, rs.count(dropped), tuple(recovered), code, ended, changed
+    )
 
 
 def write_agent(paths: StudyPaths) -> str:
@@ -196,29 +216,33 @@ def write_agent(paths: StudyPaths) -> str:
 
 
 def _drop_former_agents(paths: StudyPaths) -> None:
-    names = [name for name in os.listdir(paths.folder) if re.fullmatch(r"agent-[0-9a-f]{12}\.pyz", name)]
+    names = [
+        name for name in os.listdir(paths.folder) if re.fullmatch(r"agent-[0-9a-f]{12}\.pyz", name)
+    ]
     found = [os.path.join(paths.folder, name) for name in names]
     found.sort(key=lambda path: -os.stat(path).st_mtime)
     for path in found[_FORMER_AGENTS:]:
         os.unlink(path)
 
 
-def _find_changes(paths: StudyPaths, rendered: Mapping[str, Any]) -> tuple[str, ...]:
+def _find_changes(paths: StudyPaths, rendered: PlanFile) -> tuple[str, ...]:
     """Settings that results may depend on, that trial ids do not, and that differ from those of the last run."""
     try:
-        before = load_plan(paths.plan)
-        old, new = before["env"], rendered["env"]
+        before = read_plan_file(paths.plan)
+        old, new = before.env, rendered.env
         variables = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
         changed = [f"`env` ({', '.join(variables)})"] if variables else []
-        old, new = before.get("environment"), rendered["environment"]
         # By the keys that both have: another version of Windlass may write others.
-        if bool(old) != bool(new) or (old and any(old[name] != new[name] for name in {*old} & {*new})):
+        made, makes = before.environment or {}, rendered.environment or {}
+        if bool(made) != bool(makes) or any(
+            made[name] != makes[name] for name in {*made} & {*makes}
+        ):
             changed.append("`environment`")
         if _data_keys(before) != _data_keys(rendered):
             changed.append("`data`")
-        if _has_other_config(before.get("config"), rendered["config"]):
-            changed.append(f"`config` ({rendered['config']['name']})")
-        changed += find_changed_sources(before.get("source_files"), rendered["source_files"])
+        if _has_other_config(before.config, rendered.config):
+            changed.append(f"`config` ({(rendered.config or {})['name']})")
+        changed += find_changed_sources(before.source_files, rendered.source_files or {})
     except (KeyError, TypeError, AttributeError, FolderError):
         return ()  # There is no earlier run, or its plan cannot be read.
     return tuple(changed)
@@ -232,8 +256,8 @@ def _has_other_config(old: Mapping[str, Any] | None, new: Mapping[str, Any] | No
     return render_config(old, own) != render_config(json.loads(json.dumps(new)), own)
 
 
-def _data_keys(rendered: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(entry["as"], entry["key"]) for entry in rendered.get("data") or ()]
+def _data_keys(plan: PlanFile) -> list[tuple[str, str]]:
+    return [(entry["as"], entry["key"]) for entry in plan.data or ()]
 
 
 def choose_sample(current: Ranges, count: int) -> Ranges:
@@ -245,75 +269,71 @@ def choose_sample(current: Ranges, count: int) -> Ranges:
     return rs.from_numbers([*ends, *more])
 
 
-def render_plan(plan: Plan) -> dict[str, Any]:
+def render_plan(plan: Plan) -> PlanFile:
     """plan.json: what the agent needs to know, and where each value came from for whoever reads it later."""
     study, settings = plan.study, plan.settings
-    return {
-        "version": PLAN_VERSION,
-        "name": study.name,
-        "workdir": study.workdir,
-        "project_dir": study.project_dir,
-        "scratch_dir": os.path.dirname(plan.folder),
-        "source": study.source,
-        "slots": plan.slots,
-        "agents": plan.agents,
-        "cpus_per_slot": plan.cpus_per_slot,
-        "gpus": list(plan.gpus),
-        "launcher": plan.launcher,
-        "site_name": plan.site_name,
-        "terms": dataclasses.asdict(plan.terms) if plan.terms is not None else None,
-        "gpus_per_slot": _gpus_per_slot(plan),
-        "lease_s": settings["lease_s"].value,
-        "trial_memory_mb": settings["memory_mb"].value,
-        "trial_time_s": settings["time_s"].value if settings["time_s"].source != "site" else None,
-        "job_time_s": plan.request.time_s if plan.request is not None else None,
-        "local_scratch": plan.local_scratch,
-        "seed_name": study.space.seed_name,
-        "several_settings": has_several_settings(study),
-        "timeout_s": settings["timeout_s"].value,
-        "grace_s": settings["grace_s"].value,
-        "end_grace_s": plan.end_grace_s,
-        "retries": settings["retries"].value,
-        "output_limit_bytes": settings["output_limit_bytes"].value,
-        "metric": study.metric.name if study.metric else None,
-        "goal": study.metric.goal if study.metric else None,
-        "progress": dataclasses.asdict(study.progress) if study.progress is not None else None,
-        "pack": _render_pack(plan.pack),
-        "metrics": [[pattern.name, pattern.regex] for pattern in study.metrics],
-        "on_nan": study.on_nan,
-        "env": dict(study.env),
-        "config": study.config.to_json() if study.config is not None else None,
-        "outputs": list(study.outputs),
-        "own_folders": plan.own_folders,
-        "local_folder": names_local_folder(study),
-        "keep": settings["keep"].value,
-        "environment": dataclasses.asdict(study.environment) if study.environment is not None else None,
-        "checkpoint": dataclasses.asdict(study.checkpoint) if study.checkpoint is not None else None,
-        "lead_s": settings["lead_s"].value,
-        "stop_signal": settings["stop_signal"].value,
-        "again_code": settings["again_code"].value,
-        "warm": {"mode": study.warm.mode, "modules": list(study.warm.modules)},
-        "sources": {key: setting.source for key, setting in settings.items()},
-    }
+    return PlanFile(
+        name=study.name,
+        workdir=study.workdir,
+        project_dir=study.project_dir,
+        scratch_dir=os.path.dirname(plan.folder),
+        source=study.source,
+        slots=plan.slots,
+        agents=plan.agents,
+        cpus_per_slot=plan.cpus_per_slot,
+        gpus=list(plan.gpus),
+        launcher=plan.launcher,
+        site_name=plan.site_name,
+        terms=plan.render_terms(),
+        gpus_per_slot=_gpus_per_slot(plan),
+        trial_memory_mb=settings["memory_mb"].value,
+        trial_time_s=settings["time_s"].value if settings["time_s"].source != "site" else None,
+        job_time_s=plan.request.time_s if plan.request is not None else None,
+        local_scratch=plan.local_scratch,
+        seed_name=study.space.seed_name,
+        several_settings=has_several_settings(study),
+        end_grace_s=plan.end_grace_s,
+        metric=study.metric.name if study.metric else None,
+        goal=study.metric.goal if study.metric else None,
+        progress=dataclasses.asdict(study.progress) if study.progress is not None else None,
+        pack=_render_pack(plan.pack),
+        metrics=[[pattern.name, pattern.regex] for pattern in study.metrics],
+        on_nan=study.on_nan,
+        env=dict(study.env),
+        config=study.config.to_json() if study.config is not None else None,
+        outputs=list(study.outputs),
+        own_folders=plan.own_folders,
+        local_folder=names_local_folder(study),
+        environment=dataclasses.asdict(study.environment)
+        if study.environment is not None
+        else None,
+        checkpoint=dataclasses.asdict(study.checkpoint) if study.checkpoint is not None else None,
+        warm={"mode": study.warm.mode, "modules": list(study.warm.modules)},
+        sources={key: setting.source for key, setting in settings.items()},
+    ).with_values(
+        {row.plan_key: settings[row.plan_key].value for row in setting_rows() if row.for_agent}
+    )
 
 
-def encode_plan(rendered: Mapping[str, Any]) -> bytes:
-    """The content of plan.json, with a key that is another one as soon as trials would be executed otherwise.
+def with_settings_key(plan: PlanFile) -> PlanFile:
+    """The plan with a key that is another one as soon as trials would be executed otherwise.
 
     Agents compare the key with the one they began with, so it is the client alone that decides what counts.
     """
+    rendered = plan.to_json()
     seen = {name: rendered.get(name) for name in _SEEN_BY_TRIALS}
-    if rendered.get("config"):  # of studies without such a file the key stays what it was
-        seen["config"] = rendered["config"]
-    data = [[entry["as"], entry["key"], bool(entry.get("writable"))] for entry in rendered.get("data") or ()]
+    if plan.config:  # of studies without such a file the key stays what it was
+        seen["config"] = plan.config
+    if plan.launch != PLAIN:
+        seen["launch"] = [plan.launch, plan.processes, plan.trial_nodes]
+    data = [[entry["as"], entry["key"], bool(entry.get("writable"))] for entry in plan.data or ()]
     text = json.dumps([seen, data], sort_keys=True)
-    key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return encode_plan_file({**rendered, "settings_key": key})
+    return dataclasses.replace(plan, settings_key=hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 def _gpus_per_slot(plan: Plan) -> float:
     if plan.request is not None:
-        gpus, slots = plan.request.gpus, plan.slots
+        gpus, slots = plan.request.gpus, plan.slots // plan.groups
         return gpus // slots if gpus >= slots else gpus / slots
     if not plan.gpus:
         return plan.settings["gpus"].value or 0
@@ -338,14 +358,13 @@ def write_if_changed(path: str, data: bytes) -> None:
                 return
     except FileNotFoundError:
         pass
-    partial = f"{path}.{os.getpid()}"
-    try:
-        with open(partial, "wb") as file:
-            file.write(data)
-        os.replace(partial, path)
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
+    write_whole(path, data)
+
+
+def mark_submitted(paths: StudyPaths) -> None:
+    """Make this the study that verbs take where none is named: see `collect/locate.py`."""
+    with contextlib.suppress(OSError):
+        os.utime(paths.study_file)
 
 
 def _ignore_for_git(plan: Plan) -> None:

@@ -27,7 +27,9 @@ def find_lost_links(root: str, links: Iterable[str], travels: Callable[[str], bo
 
 def render_lost_links(what: str, lost: list[str]) -> str:
     """One sentence about the links, and what to do."""
-    shown = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
+    shown = ", ".join(lost[:_SHOWN]) + (
+        f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    )
     return (
         f"{what} has links that will lead nowhere on a node, because what they lead to is not packed with it: {shown}; "
         "put the files in their place, or make the links absolute"

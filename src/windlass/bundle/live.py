@@ -15,7 +15,8 @@ from windlass.model import Plan
 # A copy is made for each slot, so the limits are below those of frozen code. What is beyond them is linked.
 LIVE_LIMIT_BYTES = 50_000_000
 LIVE_LIMIT_FILES = 5_000
-_MOST_LOOKED_AT = 100_000  # in a folder that is no project, such as a home, only the files at its top are copied
+# In a folder that is no project, such as a home, only the files at its top are copied.
+_MOST_LOOKED_AT = 100_000
 
 
 def list_live(plan: Plan) -> dict[str, Any] | None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 from windlass.bundle.folder import choose_sample
-from windlass.claims import ranges as rs
-from windlass.claims.ranges import Ranges
-from windlass.claims.register import Register, RegisterFile, RegisterLost
-from windlass.errors import FolderError
-from windlass.ids import id_number
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.ranges import Ranges
+from windlass.core.claims.register import Register, RegisterFile, RegisterLost
+from windlass.core.errors import FolderError
+from windlass.core.ids import id_number
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile
 from windlass.model import MOST_WALKED, Trial
-from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
 
 _FIRST = 2  # trials that are shown before the last one
 
@@ -45,15 +45,21 @@ def find_missing(
     if os.path.isdir(paths.journal):
         register = _read_register(paths)
         if register is None or register.count:
-            settled = rs.union(register.cancelled if register is not None else [], rs.from_numbers(finished()))
+            settled = rs.union(
+                register.cancelled if register is not None else [], rs.from_numbers(finished())
+            )
             known = _read_numbers(paths, None if register is None else register.count)
     if not settled and sample is None:
         return Missing(total, _choose_examples(trials(), total))
     wanted = [(0, max(known.values(), default=0) + total + 1)]
     if sample is not None:
-        wanted = choose_sample(rs.from_numbers(number for number, _ in _number(trials(), known)), sample)
+        wanted = choose_sample(
+            rs.from_numbers(number for number, _ in _number(trials(), known)), sample
+        )
     wanted = rs.subtract(wanted, settled)
-    return _count_and_choose(trial for number, trial in _number(trials(), known) if rs.contains(wanted, number))
+    return _count_and_choose(
+        trial for number, trial in _number(trials(), known) if rs.contains(wanted, number)
+    )
 
 
 def _count_and_choose(missing: Iterator[Trial]) -> Missing:
@@ -63,7 +69,10 @@ def _count_and_choose(missing: Iterator[Trial]) -> Missing:
     for trial in missing:
         count += 1
         last = [trial]
-    return Missing(count, (*first[:_FIRST], *(first[_FIRST:] if count > MOST_WALKED else last[: count - _FIRST])))
+    return Missing(
+        count,
+        (*first[:_FIRST], *(first[_FIRST:] if count > MOST_WALKED else last[: count - _FIRST])),
+    )
 
 
 def _read_register(paths: StudyPaths) -> Register | None:

@@ -18,14 +18,15 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import IO, Any, cast
 
-from windlass.agent.store import render_contents
-from windlass.agent.unpack import DAMAGED
+from windlass.agent.node.store import render_contents
+from windlass.agent.node.unpack import DAMAGED
 from windlass.bundle.links import find_lost_links, render_lost_links
 from windlass.bundle.tree import PACKED
-from windlass.errors import input_error
-from windlass.launch._shell import ask, stream
-from windlass.openness import ANYBODY, private_opener, readers, readers_of_all, statuses_above
-from windlass.trust import given_umask
+from windlass.core.errors import input_error
+from windlass.core.files import write_whole
+from windlass.core.openness import ANYBODY, private_opener, readers, readers_of_all, statuses_above
+from windlass.core.processes import ask, stream
+from windlass.core.trust import given_umask
 
 _ENDINGS = {"none": ".tar", "gzip": ".tar.gz", "zstd": ".tar.zst"}
 _KINDS = {"none": "tar", "gzip": "gzip", "zstd": "zstd"}
@@ -64,6 +65,11 @@ class Packed:
 
 
 def scan_folder(path: str) -> Scan:
+    """Look at every file of a folder, without reading any.
+
+    The digest changes with names, kinds, sizes, times and modes, so the same digest means that the archive made last
+    time still fits. The sizes are what a node needs to unpack it.
+    """
     digest = hashlib.sha256(os.fsencode(f"{os.path.basename(path)}\0{os.stat(path).st_mode:o}\0"))
     files = size = disk_bytes = 0
     links = []
@@ -81,7 +87,9 @@ def scan_folder(path: str) -> Scan:
             closed.append(status)
         files += 1
         size += status.st_size if is_file else 0
-        disk_bytes += -(-status.st_size // _BLOCK) * _BLOCK if is_file else _BLOCK * stat.S_ISDIR(mode)
+        disk_bytes += (
+            -(-status.st_size // _BLOCK) * _BLOCK if is_file else _BLOCK * stat.S_ISDIR(mode)
+        )
     lost = find_lost_links(path, links, lambda _: True)
     return Scan(digest.hexdigest()[:16], files, size, disk_bytes, _distinct(closed), tuple(lost))
 
@@ -115,7 +123,10 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
             return found
     place = next((place for place in places if _can_write(place) and _is_trusted(place, path)), "")
     if not place:
-        raise input_error(f"{path}: there is no place for its archive", f"make {places[0]} or {places[1]} writable")
+        raise input_error(
+            f"{path}: there is no place for its archive",
+            f"make {places[0]} or {places[1]} writable",
+        )
     if scan.lost_links:
         say(f"warning: {render_lost_links(path, list(scan.lost_links))}")
     say(f"{path}: packing {render_contents(scan.files, scan.size)}, into {place}")
@@ -126,7 +137,9 @@ def pack_folder(path: str, compress: str, spare: str, say: Callable[[str], None]
             return _keep(packed, _base(place, path, scan, how))
         os.unlink(packed.archive)
         scan = again
-    raise input_error(f"{path} changes while it is packed", "wait until whatever writes there is through")
+    raise input_error(
+        f"{path} changes while it is packed", "wait until whatever writes there is through"
+    )
 
 
 def packed_places(path: str, spare: str) -> list[str]:
@@ -170,7 +183,9 @@ def choose_compression(path: str, wanted: str, say: Callable[[str], None]) -> st
 
 def _sample_ratio(path: str) -> float:
     """How far some of the files shrink. Those looked at are spread over the folder."""
-    names = [name for name, status in _walk(path, "") if stat.S_ISREG(status.st_mode) and status.st_size]
+    names = [
+        name for name, status in _walk(path, "") if stat.S_ISREG(status.st_mode) and status.st_size
+    ]
     read = packed = 0
     for name in names[:: max(1, len(names) // _SAMPLES)][:_SAMPLES]:
         with open(os.path.join(path, name), "rb") as file:
@@ -191,7 +206,10 @@ def _base(place: str, path: str, scan: Scan, how: str) -> str:
 def _can_write(place: str) -> bool:
     try:
         os.makedirs(place, exist_ok=True)
-        with contextlib.suppress(FileExistsError), open(os.path.join(place, ".gitignore"), "x") as file:
+        with (
+            contextlib.suppress(FileExistsError),
+            open(os.path.join(place, ".gitignore"), "x") as file,
+        ):
             file.write("*\n")
     except OSError:
         return False
@@ -234,9 +252,7 @@ def _is_whole(packed: Packed, say: Callable[[str], None]) -> bool:
         say(f"{packed.archive} is damaged: it is packed anew")
         return False
     with contextlib.suppress(OSError):  # it may be somebody else's
-        partial = _partial(os.path.dirname(packed.archive)) + ".json"
-        _write_record(packed, packed.archive, partial)
-        os.replace(partial, packed.archive + ".json")
+        _write_record(packed)
     _forget(packed.archive + DAMAGED)
     return True
 
@@ -252,10 +268,8 @@ def _sum_up(path: str) -> int:
 def _keep(packed: Packed, archive: str) -> Packed:
     """Give the archive its name. Two who pack the same thing at once replace each other's by the same."""
     kept = Packed(**{**asdict(packed), "archive": archive})
-    partial = packed.archive + ".json"
-    _write_record(kept, packed.archive, partial)
     os.replace(packed.archive, archive)
-    os.replace(partial, archive + ".json")
+    _write_record(kept)
     _forget(archive + DAMAGED)
     return kept
 
@@ -266,11 +280,10 @@ def _read_record(archive: str) -> dict[str, Any]:
     return record
 
 
-def _write_record(packed: Packed, archive: str, path: str) -> None:
-    """Write what an archive is to a file `path`; `archive` is where it lies now."""
-    record = {**asdict(packed), "modified_ns": os.stat(archive).st_mtime_ns}
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(record, file)
+def _write_record(packed: Packed) -> None:
+    """Write what an archive is into a file beside it."""
+    record = {**asdict(packed), "modified_ns": os.stat(packed.archive).st_mtime_ns}
+    write_whole(packed.archive + ".json", json.dumps(record))
 
 
 def _partial(place: str) -> str:
@@ -291,7 +304,9 @@ def _pack(path: str, scan: Scan, how: str, place: str) -> Packed:
         _close(partial, path, scan)
     except OSError as error:
         _forget(partial)
-        raise input_error(f"{path} cannot be packed: {error.strerror or error}", f"look at {place}") from error
+        raise input_error(
+            f"{path} cannot be packed: {error.strerror or error}", f"look at {place}"
+        ) from error
     except BaseException:
         _forget(partial)
         raise
@@ -348,15 +363,27 @@ def _write(path: str, how: str, writer: _Writer) -> None:
     parent, name = os.path.split(path)
     if not has_gnu_tar():
         with tarfile.open(fileobj=cast(IO[bytes], writer), mode="w|", bufsize=1 << 18) as archive:
-            archive.add(path, name, filter=lambda member: None if PACKED in member.name.split("/") else member)
+            archive.add(
+                path,
+                name,
+                filter=lambda member: None if PACKED in member.name.split("/") else member,
+            )
         return
-    words = ["tar", "--create", "--file=-", "--blocking-factor=512", f"--exclude={PACKED}", "--warning=no-file-changed"]
+    words = [
+        "tar",
+        "--create",
+        "--file=-",
+        "--blocking-factor=512",
+        f"--exclude={PACKED}",
+        "--warning=no-file-changed",
+    ]
     if how == "zstd":
         words.append("--use-compress-program=zstd -3 -T2")
     answer = stream([*words, "--directory", parent, "--", name], writer.write)
     if answer.code not in (0, 1):  # 1: something changed meanwhile, which is looked at later
         raise input_error(
-            f"{path} cannot be packed: {answer.errors.strip().splitlines()[0]}", "see that it can be read"
+            f"{path} cannot be packed: {answer.errors.strip().splitlines()[0]}",
+            "see that it can be read",
         )
 
 

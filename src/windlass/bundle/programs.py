@@ -6,7 +6,6 @@ Nothing is refused that the environment of the study may bring on the node: a mo
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -14,11 +13,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from windlass.agent.environment import has_module_command
 from windlass.bundle.environment import environment_folder, load_study_modules
-from windlass.errors import Problem
+from windlass.core.errors import Problem
+from windlass.core.meant import did_you_mean
+from windlass.environments.modules import has_module_command
 from windlass.model import Study, Trial
-from windlass.plan.place import find_line
+from windlass.plan.source_line import find_line
 
 _MOST_TRIALS = 1000  # commands that are looked at
 _PYTHON = re.compile(r"(?:python|pypy)(?:\d+(?:\.\d+)?)?t?d?")
@@ -29,7 +29,13 @@ _LAUNCHERS = (
     "srun", "mpirun", "mpiexec", "torchrun", "accelerate", "deepspeed", "stdbuf", "timeout", "taskset", "numactl",
     "xvfb-run", "uv", "poetry", "pipenv",
 )  # fmt: skip
-_ENDINGS = {"Rscript": (".r",), "julia": (".jl",), "perl": (".pl",), "node": (".js", ".mjs"), "ruby": (".rb",)}
+_ENDINGS = {
+    "Rscript": (".r",),
+    "julia": (".jl",),
+    "perl": (".pl",),
+    "node": (".js", ".mjs"),
+    "ruby": (".rb",),
+}
 _BUILT_IN = frozenset(
     """
     . : [ { ( ! alias bg break case cd command continue declare do echo eval exec exit export false fg for function
@@ -56,7 +62,9 @@ def find_search_path(study: Study, environ: Mapping[str, str]) -> SearchPath:
         if asked.modules:
             env = load_study_modules(study, env)
             unknown = (
-                "" if has_module_command(env) else f"the modules {', '.join(asked.modules)} are loaded on the node"
+                ""
+                if has_module_command(env)
+                else f"the modules {', '.join(asked.modules)} are loaded on the node"
             )
         folder = environment_folder(study, env)
         if folder:
@@ -68,7 +76,7 @@ def find_search_path(study: Study, environ: Mapping[str, str]) -> SearchPath:
     own = study.env.get("PATH")
     if own is not None:
         env["PATH"], unknown = own, "`env` sets PATH" if _UNKNOWN_WORD.search(own) else unknown
-    export = str((study.said.get("options") or {}).get("export", "ALL")).upper()
+    export = str((study.given.get("options") or {}).get("export", "ALL")).upper()
     if export.split(",")[0] not in ("ALL", ""):
         unknown = "--export keeps this shell's PATH from jobs"
     return SearchPath(env.get("PATH", os.defpath), unknown)
@@ -90,8 +98,15 @@ def find_program_problems(
                     continue  # an earlier stage speaks of this script: it may write it
                 looked.add((kind, name))
                 problem = _missing(study, stage, kind, name, search)
-                if problem is not None and kind == "program" and search.unknown and os.sep not in name:
-                    unseen[f"whether there is a program {name} could not be looked at: {search.unknown}"] = None
+                if (
+                    problem is not None
+                    and kind == "program"
+                    and search.unknown
+                    and os.sep not in name
+                ):
+                    unseen[
+                        f"whether there is a program {name} could not be looked at: {search.unknown}"
+                    ] = None
                 elif problem is not None:
                     problems[problem] = None
             earlier += " ".join(words) + "\n"
@@ -157,7 +172,11 @@ def _launched(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             if script and not _UNKNOWN_WORD.search(script):
                 yield "script", script
             return
-        if word.endswith(".py") and not words[place - 1].startswith("-") and not _UNKNOWN_WORD.search(word):
+        if (
+            word.endswith(".py")
+            and not words[place - 1].startswith("-")
+            and not _UNKNOWN_WORD.search(word)
+        ):
             yield "script", word
             return
 
@@ -172,11 +191,15 @@ def _script(program: str, arguments: Sequence[str]) -> str:
     if program in _SHELLS:
         return _first_file(arguments, ("-o", "-O", "+o", "+O"), re.compile(r"-|--|-\w*[cs]\w*"))
     if _PYTHON.fullmatch(program):
-        return _first_file(arguments, ("-W", "-X", "--check-hash-based-pycs"), re.compile(r"-|-[cm].*", re.DOTALL))
+        return _first_file(
+            arguments, ("-W", "-X", "--check-hash-based-pycs"), re.compile(r"-|-[cm].*", re.DOTALL)
+        )
     return ""
 
 
-def _first_file(arguments: Sequence[str], with_value: tuple[str, ...], instead: re.Pattern[str]) -> str:
+def _first_file(
+    arguments: Sequence[str], with_value: tuple[str, ...], instead: re.Pattern[str]
+) -> str:
     """The first argument that is no option; "" where an option says that the program comes from elsewhere."""
     place = 0
     while place < len(arguments):
@@ -204,8 +227,20 @@ def _missing(study: Study, stage: str, kind: str, name: str, search: SearchPath)
     if shutil.which(name, path=search.path) is not None:
         return None
     if os.path.isfile(os.path.join(study.workdir, name)):
-        return _problem(study, stage, name, f"there is no program {name} in PATH", f"write ./{name} for the file here")
-    return _problem(study, stage, name, f"there is no program {name} in PATH", _similar_program(name, search.path))
+        return _problem(
+            study,
+            stage,
+            name,
+            f"there is no program {name} in PATH",
+            f"write ./{name} for the file here",
+        )
+    return _problem(
+        study,
+        stage,
+        name,
+        f"there is no program {name} in PATH",
+        _similar_program(name, search.path),
+    )
 
 
 def _problem(study: Study, stage: str, name: str, message: str, hint: str) -> Problem:
@@ -224,14 +259,14 @@ def _similar_program(name: str, path: str) -> str:
             names.update(os.listdir(folder))
         except OSError:
             continue
-    close = difflib.get_close_matches(name, sorted(names), 1, 0.75)
-    return f"did you mean {close[0]}?" if close else "install it, or name what brings it: environment: {modules: […]}"
+    meant = did_you_mean(name, sorted(names), 0.75)
+    return meant or "install it, or name what brings it: environment: {modules: […]}"
 
 
 def _similar_file(path: str) -> str:
     folder, name = os.path.split(path)
     try:
-        close = difflib.get_close_matches(name, os.listdir(folder or "."), 1)
+        meant = did_you_mean(name, os.listdir(folder or "."))
     except OSError:
-        close = []
-    return f"did you mean {close[0]}?" if close else "paths are relative to the study's folder, or to its `workdir`"
+        meant = ""
+    return meant or "paths are relative to the study's folder, or to its `workdir`"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from windlass.claims.coroner import Coroner, Fate
-from windlass.claims.register import Register, RegisterFile, RegisterLost
-from windlass.counted import counted
-from windlass.damage import report_damage
-from windlass.errors import FolderError
-from windlass.journal.read import journal_files, read_header, writer_of
-from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
+from windlass.core.claims.coroner import Coroner, Fate
+from windlass.core.claims.register import Register, RegisterFile, RegisterLost
+from windlass.core.counted import counted
+from windlass.core.damage import report_damage
+from windlass.core.errors import FolderError
+from windlass.core.journal.read import journal_files, read_header, writer_of
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile
 
 
 def restore_register(paths: StudyPaths, register_file: RegisterFile) -> None:
@@ -50,6 +50,10 @@ def _find_living_agent(paths: StudyPaths) -> str:
     coroner = Coroner(paths)
     for path in journal_files(paths.journal):
         header = read_header(path)
-        if header is not None and header.get("e") == "agent" and coroner.fate(writer_of(path), header) != Fate.DEAD:
+        if (
+            header is not None
+            and header.get("e") == "agent"
+            and coroner.fate(writer_of(path), header) != Fate.DEAD
+        ):
             return writer_of(path)
     return ""

@@ -11,11 +11,11 @@ from windlass.bundle.again import excluded_from
 from windlass.bundle.code import excluded_paths, find_differing, hash_files
 from windlass.bundle.sources import find_changed_sources, list_sources
 from windlass.bundle.tree import CODE_LIMIT_FILES, list_code
-from windlass.errors import FolderError, InputError
-from windlass.journal.code import render_code
+from windlass.core.errors import InputError
+from windlass.core.journal.code import render_code
+from windlass.core.paths import StudyPaths
+from windlass.core.planfile import PlanFile, read_plan_if_there
 from windlass.model import Plan
-from windlass.paths import StudyPaths
-from windlass.planfile import load_plan
 
 _SHOWN = 3
 
@@ -24,22 +24,19 @@ def find_changes_of_code(plan: Plan) -> list[str]:
     """Source files that have changed since the last run, where trials are executed with the code as it was then."""
     if not plan.frozen:
         return []
-    try:
-        before = load_plan(StudyPaths(plan.folder).plan).get("source_files")
-    except FolderError:
-        return []  # There is no earlier run, or its plan cannot be read.
+    before = read_plan_if_there(StudyPaths(plan.folder).plan).source_files
     return find_changed_sources(before, list_sources(plan.study.project_dir, excluded_paths(plan)))
 
 
 def describe_other_code(
-    paths: StudyPaths, plan: Mapping[str, Any], ran: Mapping[str, Any] | None, began: float
+    paths: StudyPaths, plan: PlanFile, ran: Mapping[str, Any] | None, began: float
 ) -> list[str]:
     """Comments for a shell that go before lines which execute a trial in the project as it is now.
 
     `ran` is what an attempt recorded of its code, `began` when it began. Returns nothing where the project has the
     same code now, and where nobody can tell.
     """
-    project = str(plan.get("project_dir") or "")
+    project = plan.project_dir
     if not ran or not os.path.isdir(project):
         return []
     if ran.get("live"):
@@ -53,14 +50,16 @@ def describe_other_code(
     except InputError:  # a file of the project cannot be read, or changes while it is
         return []
     if differing is None:
-        lines = [f"# These lines use the project as it is now. The attempt ran other code: {render_code(ran)}."]
+        lines = [
+            f"# These lines use the project as it is now. The attempt ran other code: {render_code(ran)}."
+        ]
         return [*lines, f"# Its archive is no longer there{_with_git(project, ran)}"]
-    if plan.get("source"):
+    if plan.source:
         # The study's own file is read when a study is submitted, not by its trials.
-        differing.discard(os.path.relpath(str(plan["source"]), project))
+        differing.discard(os.path.relpath(plan.source, project))
     if not differing:
         return []
-    workdir = os.path.relpath(str(plan.get("workdir") or project), project)
+    workdir = os.path.relpath(plan.workdir or project, project)
     folder = '"$source_dir"' if workdir == "." else f'"$source_dir"/{shlex.quote(workdir)}'
     return [
         "# These lines use the project as it is now. The attempt ran other code: "
@@ -71,9 +70,11 @@ def describe_other_code(
     ]
 
 
-def _describe_live(paths: StudyPaths, plan: Mapping[str, Any], ran: Mapping[str, Any], began: float) -> list[str]:
+def _describe_live(
+    paths: StudyPaths, plan: PlanFile, ran: Mapping[str, Any], began: float
+) -> list[str]:
     """Live code is not kept: what is known are files that were written since."""
-    project = str(plan["project_dir"])
+    project = plan.project_dir
     changed = []
     for file in list_code(project, excluded_from(plan, paths, project), CODE_LIMIT_FILES):
         try:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from windlass.bundle.tree import is_tracked
 from windlass.bundle.words import command_paths
-from windlass.errors import Problem
+from windlass.core.errors import Problem
 from windlass.model import ANY_FILES, Plan
-from windlass.plan.place import find_line
+from windlass.plan.source_line import find_line
 
 _MOST_LOOKED_AT = 20_000  # entries of a folder, before we give up counting
 # Each node has these on a disk of its own.
@@ -28,7 +28,12 @@ def find_small_files(plan: Plan) -> list[Problem]:
     for word, as_read in command_paths(study) if limit < ANY_FILES else ():
         path = os.path.normpath(os.path.join(study.workdir, as_read))
         name = os.path.relpath(path, study.project_dir)
-        if name == os.curdir or path in problems or not os.path.isdir(path) or _is_known(path, name, known):
+        if (
+            name == os.curdir
+            or path in problems
+            or not os.path.isdir(path)
+            or _is_known(path, name, known)
+        ):
             continue
         travels = plan.frozen and not os.path.isabs(as_read) and is_tracked(study.project_dir, name)
         if not travels and _has_more_files(path, limit):
@@ -38,7 +43,9 @@ def find_small_files(plan: Plan) -> list[Problem]:
             )
             allow = "`--small-files allow`, or `small_files: allow` in the study, lets trials read it as it is"
             line = find_line(study.source_text, "", "command") if study.source else 0
-            problems[path] = Problem(text, f"{_remedy(path, name, bool(study.source))}; {allow}", study.source, line)
+            problems[path] = Problem(
+                text, f"{_remedy(path, name, bool(study.source))}; {allow}", study.source, line
+            )
     return list(problems.values())
 
 
@@ -47,7 +54,10 @@ def _is_known(path: str, name: str, known: Sequence[str]) -> bool:
     if any(path == folder or path.startswith(folder + os.sep) for folder in _NODES_OWN):
         return True
     items = [item for item in known if item]
-    return any(name == item or name.startswith(item + os.sep) or path.endswith(os.sep + item) for item in items)
+    return any(
+        name == item or name.startswith(item + os.sep) or path.endswith(os.sep + item)
+        for item in items
+    )
 
 
 def _remedy(path: str, name: str, has_file: bool) -> str:

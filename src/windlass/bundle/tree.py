@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from windlass.errors import InputError, Problem
-from windlass.launch._shell import stream
-from windlass.paths import StudyPaths
+from windlass.core.errors import InputError, Problem
+from windlass.core.paths import StudyPaths
+from windlass.core.processes import stream
+from windlass.core.units import render_bytes
 from windlass.secrets import find_secrets
 
-CODE_LIMIT_BYTES = 100_000_000
+CODE_LIMIT_BYTES = 100 << 20
 CODE_LIMIT_FILES = 20_000
 PACKED = ".windlass-data"  # folder of packed data
 _LITTER_FOLDERS = (
@@ -24,7 +25,16 @@ _LITTER_FOLDERS = (
     ".ipynb_checkpoints", ".idea", ".vscode",
 )  # fmt: skip
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
-_LITTER_FILES = ("*.pyc", "*.pyo", ".DS_Store", "core", "core.[0-9]*", "*.out", "slurm-*.log", "*.swp")
+_LITTER_FILES = (
+    "*.pyc",
+    "*.pyo",
+    ".DS_Store",
+    "core",
+    "core.[0-9]*",
+    "*.out",
+    "slurm-*.log",
+    "*.swp",
+)
 
 
 # Files that usually hold passwords and keys. They are code only if git tracks them.
@@ -35,7 +45,17 @@ _CREDENTIALS = (
     "credentials.*", "client_secret*.json", "service[-_]account*.json", "secrets.json", "secrets.toml", "secrets.y*ml",
 )  # fmt: skip
 _NO_CREDENTIALS = ("*.example", "*.sample", "*.template", "*.dist", "*.py")
-_CREDENTIAL_FOLDERS = (".ssh", ".aws", ".gnupg", ".azure", ".gcloud", ".kube", ".docker", ".kaggle", ".huggingface")
+_CREDENTIAL_FOLDERS = (
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".azure",
+    ".gcloud",
+    ".kube",
+    ".docker",
+    ".kaggle",
+    ".huggingface",
+)
 # These may be certificates, or lists of tokens, which are no secret: what they begin with decides.
 _MAYBE = (
     "*.pem", "*.key", "*.asc", "*token", "*token.txt", "*token.json", "*secret", "*secret.txt", "*secret.json",
@@ -52,7 +72,9 @@ class CodeFile:
     size: int
 
 
-def list_code(project: str, excluded: Iterable[str] = (), most: int | None = None) -> list[CodeFile]:
+def list_code(
+    project: str, excluded: Iterable[str] = (), most: int | None = None
+) -> list[CodeFile]:
     """Files of the project by name. `excluded` are folders or files, absolute or relative to the project.
 
     With `most`, no more files than that are looked at; of a project with more, only those at its top are listed. Files
@@ -66,12 +88,19 @@ def list_credentials(project: str, excluded: Iterable[str] = ()) -> list[str]:
     return [file.name for file in _list(project, excluded, None, credentials=True)]
 
 
-def _list(project: str, excluded: Iterable[str], most: int | None, credentials: bool) -> list[CodeFile]:
+def _list(
+    project: str, excluded: Iterable[str], most: int | None, credentials: bool
+) -> list[CodeFile]:
     """Files with credentials that git does not track, or all files but these."""
     names = list(itertools.islice(_names(project), most))
     if most is not None and len(names) >= most:
-        names = [entry.name for entry in os.scandir(project) if not entry.is_dir(follow_symlinks=False)]
-    prefixes = (*(os.path.join(project, name) for name in excluded), *_study_folders(project, names))
+        names = [
+            entry.name for entry in os.scandir(project) if not entry.is_dir(follow_symlinks=False)
+        ]
+    prefixes = (
+        *(os.path.join(project, name) for name in excluded),
+        *_study_folders(project, names),
+    )
     found: dict[str, CodeFile] = {}
     for name in names:
         path = os.path.join(project, name)
@@ -145,7 +174,17 @@ def _begins_with_secret(path: str) -> bool:
 def is_tracked(project: str, folder: str) -> bool:
     """Whether git knows this file, or files in this folder, of the project."""
     pieces: list[bytes] = []
-    words = ["git", "--literal-pathspecs", "-C", project, "ls-files", "-z", "--cached", "--", folder]
+    words = [
+        "git",
+        "--literal-pathspecs",
+        "-C",
+        project,
+        "ls-files",
+        "-z",
+        "--cached",
+        "--",
+        folder,
+    ]
     stream(words, pieces.append)
     return any(pieces)
 
@@ -154,7 +193,9 @@ def _walk(root: str) -> Iterator[str]:
     for folder, folders, files in os.walk(root):
         inside = os.path.relpath(folder, root)
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        folders[:] = sorted(name for name in folders if name not in links and not _is_litter(folder, name))
+        folders[:] = sorted(
+            name for name in folders if name not in links and not _is_litter(folder, name)
+        )
         for name in [*files, *links]:
             if not _matches(name, _LITTER_FILES):
                 yield name if inside == "." else os.path.join(inside, name)
@@ -181,10 +222,10 @@ def check_limits(project: str, files: Sequence[CodeFile]) -> None:
         sizes[top] += file.size
         counts[top] += 1
     if total > CODE_LIMIT_BYTES:
-        what = f"{total / 1e6:,.0f} MB, the limit is {CODE_LIMIT_BYTES / 1e6:,.0f} MB"
-        big = [f"{name} {size / 1e6:,.0f} MB" for name, size in sizes.most_common(5)]
+        what = f"{render_bytes(total)}, the limit is {render_bytes(CODE_LIMIT_BYTES)}"
+        big = [f"{name} {render_bytes(size)}" for name, size in sizes.most_common(5)]
         largest = sorted(files, key=lambda file: -file.size)[:3]
-        big += [f"{file.name} {file.size / 1e6:,.0f} MB" for file in largest if os.sep in file.name]
+        big += [f"{file.name} {render_bytes(file.size)}" for file in largest if os.sep in file.name]
     else:
         what = f"{len(files):,} files, the limit is {CODE_LIMIT_FILES:,}"
         big = [f"{name} {count:,} files" for name, count in counts.most_common(5)]
@@ -192,4 +233,10 @@ def check_limits(project: str, files: Sequence[CodeFile]) -> None:
         "name what is no code in .gitignore, what trials read under `data:`; or `code: live` lets trials run in the "
         "project itself"
     )
-    raise InputError([Problem(f"the code of {project} is too large to be frozen: {what}\n  {', '.join(big)}", hint)])
+    raise InputError(
+        [
+            Problem(
+                f"the code of {project} is too large to be frozen: {what}\n  {', '.join(big)}", hint
+            )
+        ]
+    )

@@ -7,16 +7,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from windlass.agent.fill import render_setting
-from windlass.claims import ranges as rs
-from windlass.claims.ranges import Ranges
-from windlass.counted import counted
-from windlass.damage import report_damage
-from windlass.ids import id_number
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.ranges import Ranges
+from windlass.core.counted import counted
+from windlass.core.damage import report_damage
+from windlass.core.fill import render_setting
+from windlass.core.ids import id_number
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile, append_trials, repair_trials
 from windlass.model import Trial
-from windlass.paths import StudyPaths
 from windlass.search.values import render_value
-from windlass.trialfile import TrialFile, append_trials, repair_trials
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -48,7 +48,9 @@ class TrialWriter:
         file = TrialFile(self._paths)
         try:
             self.first_new = max(count, file.count_indexed())
-            self._numbers = {identifier: number for number, identifier in file.id_numbers(self.first_new)}
+            self._numbers = {
+                identifier: number for number, identifier in file.id_numbers(self.first_new)
+            }
             self._missing = set(file.missing(self.first_new))
             is_damaged = file.is_index_damaged
         finally:
@@ -76,7 +78,8 @@ class TrialWriter:
         remedy = "nothing is lost"
         if lost:
             remedy = (
-                f"what {counted(lost, 'trial')} consisted of is not known any more; a backup of the file may have it"
+                f"what {counted(lost, 'trial')} consisted of is not known any more; "
+                "a backup of the file may have it"
             )
         report_damage(self._paths.trials, problem, remedy, "restored")
 
@@ -106,7 +109,13 @@ class TrialWriter:
 
 def _render_line(trial: Trial) -> bytes:
     rung = {"rung": trial.rung} if trial.rung else {}
-    line = {"id": trial.id, **rung, "stages": trial.stages, **_written(trial.settings), "settings": trial.settings}
+    line = {
+        "id": trial.id,
+        **rung,
+        "stages": trial.stages,
+        **_written(trial.settings),
+        "settings": trial.settings,
+    }
     # Arguments that are no UTF-8 arrive as half characters and leave as such.
     return _encode(line).encode("utf-8", "surrogatepass") + b"\n"
 

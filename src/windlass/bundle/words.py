@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 
+from windlass.core.paths import NODE_VARIABLES, SHELLS
 from windlass.model import Study
-from windlass.paths import NODE_VARIABLES, SHELLS
 
 _MOST = 1000  # tasks or values that are looked at
 
@@ -31,7 +31,10 @@ def command_paths(study: Study) -> list[tuple[str, str]]:
     of parameters, which are quoted where a shell reads them.
     """
     texts = [word for stage in study.stages if stage.shell for word in stage.words]
-    for words in (*(stage.words for stage in study.stages if not stage.shell), *study.tasks[:_MOST]):
+    for words in (
+        *(stage.words for stage in study.stages if not stage.shell),
+        *study.tasks[:_MOST],
+    ):
         if words and os.path.basename(words[0]) in SHELLS:
             texts += words[1:]
     read_by_shell = [word for text in texts for word in split_text(text)]

@@ -7,32 +7,7 @@ import os
 import zipfile
 
 # Everything here is Python 3.9 and standard library; tests/test_architecture.py holds that.
-AGENT_PACKAGES = ("agent", "claims", "journal")
-AGENT_MODULES = (
-    "__init__.py",
-    "configcopy.py",
-    "counted.py",
-    "damage.py",
-    "errors.py",
-    "events.py",
-    "fileclock.py",
-    "ids.py",
-    "knee.py",
-    "openness.py",
-    "passing.py",
-    "paths.py",
-    "planfile.py",
-    "sealed.py",
-    "states.py",
-    "trialfile.py",
-    "trust.py",
-    "verified.py",
-    *(os.path.join("slurm", name) for name in ("__init__.py", "ask.py", "gone.py", "queue.py", "rows.py", "states.py")),
-    os.path.join("track", "__init__.py"),
-    os.path.join("track", "log.py"),
-    os.path.join("track", "reserved.py"),
-    os.path.join("track", "turn.py"),
-)
+TRAVELLING_FOLDERS = ("core", "agent", "trial", "launchers", "environments")
 _MAIN = "import sys\nfrom windlass.agent.__main__ import main\nsys.exit(main())\n"
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same source gives the same bytes
 
@@ -40,13 +15,15 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the same source gives the same bytes
 def agent_sources() -> list[tuple[str, str]]:
     """(name inside the archive, path) of every module that travels."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    names = list(AGENT_MODULES)
-    for package in AGENT_PACKAGES:
-        names += [
-            os.path.join(package, name)
-            for name in sorted(os.listdir(os.path.join(root, package)))
-            if name.endswith(".py")
-        ]
+    names = ["__init__.py"]
+    for folder in TRAVELLING_FOLDERS:
+        for above, below, files in os.walk(os.path.join(root, folder)):
+            below.sort()  # the order of the archive does not depend on the file system
+            names += [
+                os.path.relpath(os.path.join(above, name), root)
+                for name in sorted(files)
+                if name.endswith(".py")
+            ]
     return [("windlass/" + name.replace(os.sep, "/"), os.path.join(root, name)) for name in names]
 
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from windlass.check.item import Item, failed, passed, skipped
-from windlass.counted import counted
-from windlass.launch._shell import Answer, ask
+from windlass.core.counted import counted
+from windlass.core.processes import Answer, ask
 from windlass.model import Study
 
 NAME = "code"
 
 
 def check_code(study: Study) -> Item:
+    """The item on code: fails where something is not committed, or where the commit is on no remote branch.
+
+    A project without a remote passes; without git the item is skipped.
+    """
     inside = _git(study, "rev-parse", "--is-inside-work-tree")
     if inside.code is None:
         return skipped(NAME, "git is not installed here")
     if not inside.ok:
-        return failed(NAME, f"{study.project_dir} is not in a git repository", "git init && git add . && git commit")
+        return failed(
+            NAME,
+            f"{study.project_dir} is not in a git repository",
+            "git init && git add . && git commit",
+        )
     commit = read_commit(study)
     if not commit:
         return failed(NAME, "nothing is committed yet", "git add . && git commit")
@@ -26,7 +34,9 @@ def check_code(study: Study) -> Item:
     if changed:
         names = ", ".join(line[3:] for line in changed[:3]) + (", …" if len(changed) > 3 else "")
         return failed(
-            NAME, f"{counted(len(changed), 'file is', 'files are')} not committed: {names}", "git add … && git commit"
+            NAME,
+            f"{counted(len(changed), 'file is', 'files are')} not committed: {names}",
+            "git add … && git commit",
         )
     if not _git(study, "remote").text.strip():
         return passed(NAME, f"all is committed ({commit[:10]}); there is no remote to push to")
@@ -41,5 +51,5 @@ def read_commit(study: Study) -> str:
     return answer.text.strip() if answer.ok else ""
 
 
-def _git(study: Study, *words: str) -> Answer:
-    return ask(["git", "-C", study.project_dir, *words])
+def _git(study: Study, *arguments: str) -> Answer:
+    return ask(["git", "-C", study.project_dir, *arguments])

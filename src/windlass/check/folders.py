@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from windlass.check.item import Item, failed, passed, skipped
 from windlass.model import Plan
-from windlass.site.cluster import Cluster
 from windlass.site.here import Here, is_below, look_at_folder
 
 NAME = "folders"
 
 
-def check_folders(plan: Plan, cluster: Cluster | None, here: Here | None) -> Item:
+def check_folders(plan: Plan, here: Here | None) -> Item:
     """Home disks are small or slow at most sites: where there is a scratch, a study's folder belongs there."""
-    if cluster is None or here is None:
+    if here is None:
         return skipped(NAME, "there is no cluster here", "windlass check --site NAME")
     folder = look_at_folder(plan.folder).real
     if not is_below(folder, (here.home,)):
         return passed(NAME, f"the study's folder is {plan.folder}")
     if not here.scratch:
-        return passed(NAME, f"the study's folder is {plan.folder}; {cluster.name} has no scratch that is known of")
+        return passed(
+            NAME,
+            f"the study's folder is {plan.folder}; {here.cluster} has no scratch that is known of",
+        )
     if is_below(folder, (here.scratch,)):
         return passed(NAME, f"the study's folder is {plan.folder}, on scratch")
     return failed(
-        NAME, f"{plan.folder} is in $HOME, and {cluster.name} has {here.scratch}", f"export SCRATCH={here.scratch}"
+        NAME,
+        f"{plan.folder} is in $HOME, and {here.cluster} has {here.scratch}",
+        f"export SCRATCH={here.scratch}",
     )

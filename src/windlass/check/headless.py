@@ -30,7 +30,8 @@ _CALLS = {
 }
 _BEGINNINGS = {"pygame.display.": "SDL_VIDEODRIVER=dummy, or leave it out"}
 _METHODS = {"mainloop": "leave it out"}
-_NO_DISPLAY = ("display", "tclerror", "eoferror", "x11", "xcb", "glfw", "opengl")  # in what a program says at its end
+# In what a program says at its end.
+_NO_DISPLAY = "display", "tclerror", "eoferror", "x11", "xcb", "glfw", "opengl"
 _DEFAULT_NAMES = {"plt": "matplotlib.pyplot"}  # also where the import cannot be seen
 
 
@@ -44,25 +45,35 @@ class Window:
 
 
 def check_headless(windows: Iterable[Window], tried: TriedTrial | None) -> Item:
+    """The item on windows: fails where the source opens a window, or where the trial failed for want of a display."""
     found = list(windows)
     if found:
         first = found[0]
         places = tuple(f"{window.place}: {window.what}" for window in found)
         return failed(
-            NAME, f"{first.place} calls {first.what}", f"there is no screen on a node: {first.instead}", places
+            NAME,
+            f"{first.place} calls {first.what}",
+            f"there is no screen on a node: {first.instead}",
+            places,
         )
     if tried is None:
-        return skipped(NAME, "the source opens no window; the program was not started", "leave out --no-run")
-    if tried.problem and any(word in tried.problem.lower() for word in _NO_DISPLAY):
-        return failed(NAME, f"a trial without a display {tried.problem}", "write to files instead of a screen")
+        return skipped(
+            NAME, "the source opens no window; the program was not started", "leave out --no-run"
+        )
+    if tried.problem and any(argument in tried.problem.lower() for argument in _NO_DISPLAY):
+        return failed(
+            NAME, f"a trial without a display {tried.problem}", "write to files instead of a screen"
+        )
     if tried.problem:
         return skipped(NAME, "the source opens no window; the trial did not get far enough")
     return passed(NAME, f"the source opens no window, and a trial without a display {tried.ending}")
 
 
-def find_windows(stages: Iterable[tuple[str, Iterable[str]]], workdir: str, project: str) -> list[Window]:
+def find_windows(
+    stages: Iterable[tuple[str, Iterable[str]]], workdir: str, project: str
+) -> list[Window]:
     """Looks through the programs that the stages start, and what they import from the project."""
-    pending = [path for _, words in stages for path in _programs(list(words), workdir)]
+    pending = [path for _, arguments in stages for path in _programs(list(arguments), workdir)]
     seen: dict[str, None] = {}
     found: list[Window] = []
     while pending and len(seen) < _MOST_FILES:
@@ -79,9 +90,9 @@ def find_windows(stages: Iterable[tuple[str, Iterable[str]]], workdir: str, proj
     return found
 
 
-def _programs(words: list[str], workdir: str) -> Iterator[str]:
-    """Python files among the words of a command, also those that stand inside a line for a shell."""
-    pieces = [piece.strip("'\"") for word in words for piece in word.split()]
+def _programs(arguments: list[str], workdir: str) -> Iterator[str]:
+    """Python files among the arguments of a command, also those that stand inside a line for a shell."""
+    pieces = [piece.strip("'\"") for argument in arguments for piece in argument.split()]
     for number, piece in enumerate(pieces):
         if piece.endswith(".py") and os.path.isfile(os.path.join(workdir, piece)):
             yield os.path.join(workdir, piece)
@@ -90,6 +101,7 @@ def _programs(words: list[str], workdir: str) -> Iterator[str]:
 
 
 def _module_files(name: str, roots: Iterable[str]) -> list[str]:
+    """The file of a module, looked for in `roots`; nothing where it is not the user's own."""
     inside = name.replace(".", os.sep)
     for root in roots:
         for ending in (".py", "/__main__.py", "/__init__.py"):
@@ -100,6 +112,7 @@ def _module_files(name: str, roots: Iterable[str]) -> list[str]:
 
 
 def _parse(path: str) -> ast.Module | None:
+    """The syntax tree of a file; None where it cannot be read or is no Python of this version."""
     try:
         with open(path, "rb") as file:
             return ast.parse(file.read(), path)
@@ -108,6 +121,7 @@ def _parse(path: str) -> ast.Module | None:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
+    """The names of all modules that a file may import. A name imported from a package may be a module as well."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -117,12 +131,15 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _windows_in(tree: ast.Module, shown: str) -> Iterator[Window]:
+    """The calls in a file that open a window or wait for a key. Names are resolved through the file's own imports."""
     names = dict(_DEFAULT_NAMES)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update((alias.asname, alias.name) for alias in node.names if alias.asname)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.update((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
+            names.update(
+                (alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names
+            )
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             window = _window(node, names, f"{shown}:{node.lineno}")
@@ -131,11 +148,20 @@ def _windows_in(tree: ast.Module, shown: str) -> Iterator[Window]:
 
 
 def _window(node: ast.Call, names: dict[str, str], place: str) -> Window | None:
+    """The window that a call opens; None where it opens none.
+
+    Calls are recognised by their full names, by the beginning of those, by the name of a method, or by
+    `render_mode="human"`.
+    """
     written = _dotted(node.func)
     head, dot, rest = written.partition(".")
     full = names.get(head, head) + dot + rest
     for keyword in node.keywords:
-        if keyword.arg == "render_mode" and isinstance(keyword.value, ast.Constant) and keyword.value.value == "human":
+        if (
+            keyword.arg == "render_mode"
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value == "human"
+        ):
             return Window(place, "render_mode='human'", "render_mode='rgb_array' or none")
     if full in _CALLS:
         return Window(place, f"{written}()", _CALLS[full])
@@ -148,6 +174,7 @@ def _window(node: ast.Call, names: dict[str, str], place: str) -> Window | None:
 
 
 def _dotted(node: ast.expr) -> str:
+    """A chain of attributes as text, such as `plt.show`; "" for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

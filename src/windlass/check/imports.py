@@ -7,12 +7,13 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from windlass.errors import Problem, input_error
-from windlass.journal.reason import package_of
-from windlass.launch._shell import ask
+from windlass.bundle.environment import enter_here
+from windlass.core.errors import Problem, input_error
+from windlass.core.journal.reason import package_of
+from windlass.core.processes import ask
 from windlass.model import Study
 from windlass.search import iterate_trials
 
@@ -52,42 +53,54 @@ class _Said:
     level: int = 0  # dots before it
 
 
-def find_scripts(words: Sequence[str], workdir: str) -> list[str]:
+def find_scripts(arguments: Sequence[str], workdir: str) -> list[str]:
     """The Python files that a command line executes: scripts, and modules after -m."""
     found = []
-    for place, word in enumerate(words):
-        path = os.path.join(workdir, word)
-        if word.endswith(".py") and os.path.isfile(path):
+    for place, argument in enumerate(arguments):
+        path = os.path.join(workdir, argument)
+        if argument.endswith(".py") and os.path.isfile(path):
             found.append(path)
-        elif place and words[place - 1] == "-m":
-            base = os.path.join(workdir, *word.split("."))
-            found += [file for file in (f"{base}.py", os.path.join(base, "__main__.py")) if os.path.isfile(file)]
+        elif place and arguments[place - 1] == "-m":
+            base = os.path.join(workdir, *argument.split("."))
+            found += [
+                file
+                for file in (f"{base}.py", os.path.join(base, "__main__.py"))
+                if os.path.isfile(file)
+            ]
     return found
 
 
 def find_missing_at_start(study: Study) -> list[Problem]:
     """A problem for each module that the Python scripts of a study import at once and that their Python lacks.
 
-    Only of studies whose trials get what is on PATH: what an environment of their own has is not known here.
+    Only of studies whose trials get what is on PATH, or whose environment can be entered here, as a container can: what
+    another environment of their own has is not known here.
     """
-    if study.environment is not None:
+    is_outside = study.environment is None
+    if not is_outside and enter_here(study, os.environ, []) is None:
         return []
     scripts: dict[str, list[str]] = {}
     for trial in itertools.islice(iterate_trials(study), _MOST_TRIALS):
-        for _, words in trial.stages:
-            if os.path.basename(words[0]).startswith("python"):
-                found = scripts.setdefault(words[0], [])
-                found += [path for path in find_scripts(words[1:], study.workdir) if path not in found]
+        for _, arguments in trial.stages:
+            if os.path.basename(arguments[0]).startswith("python"):
+                found = scripts.setdefault(arguments[0], [])
+                found += [
+                    path for path in find_scripts(arguments[1:], study.workdir) if path not in found
+                ]
     problems = []
     for program, paths in scripts.items():
-        python = shutil.which(program, path=os.environ.get("PATH"))
+        python = shutil.which(program, path=os.environ.get("PATH")) if is_outside else program
         imports = find_imports(paths, [study.workdir], at_start=True)
         if python is not None and imports:
-            problems += find_missing(imports, python, os.environ)
+            problems += find_missing(
+                imports, python, os.environ, lambda words: enter_here(study, os.environ, words)
+            )
     return problems
 
 
-def find_imports(scripts: Sequence[str], folders: Sequence[str], at_start: bool = False) -> list[Import]:
+def find_imports(
+    scripts: Sequence[str], folders: Sequence[str], at_start: bool = False
+) -> list[Import]:
     """What the scripts import from elsewhere, through all files of `folders` that they import on the way.
 
     Imports that may fail (inside ``try``) and those for type checkers are left out; with `at_start`, also those inside
@@ -109,15 +122,26 @@ def find_imports(scripts: Sequence[str], folders: Sequence[str], at_start: bool 
     return list(found.values())
 
 
-def find_missing(imports: Sequence[Import], python: str, env: Mapping[str, str]) -> list[Problem]:
-    """A problem for each module that this Python lacks. Raises InputError where it cannot be asked."""
+def find_missing(
+    imports: Sequence[Import],
+    python: str,
+    env: Mapping[str, str],
+    enter: Callable[[list[str]], list[str] | None] = lambda words: None,
+) -> list[Problem]:
+    """A problem for each module that this Python lacks. Raises InputError where it cannot be asked.
+
+    `enter` puts a command into the environment of the study; None where there is none to enter.
+    """
     names = json.dumps([one.name for one in imports])
-    answer = ask([python, "-c", _ASK, names], _PATIENCE_S, env=env)
+    words = [python, "-c", _ASK, names]
+    answer = ask(enter(words) or words, _PATIENCE_S, env=env)
     try:
         missing = set(json.loads(answer.text.strip().splitlines()[-1]))
     except (ValueError, IndexError):
         said = answer.errors.strip().splitlines()
-        raise input_error(f"{python} does not run: {said[-1] if said else 'it says nothing'}") from None
+        raise input_error(
+            f"{python} does not run: {said[-1] if said else 'it printed nothing'}"
+        ) from None
     return [
         Problem(
             f"imports {one.name}, which {python} does not have",
@@ -131,6 +155,7 @@ def find_missing(imports: Sequence[Import], python: str, env: Mapping[str, str])
 
 
 def _read_imports(path: str, at_start: bool) -> Iterator[_Said]:
+    """The imports of a file; nothing where it cannot be read or parsed."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read(), path)
@@ -140,6 +165,7 @@ def _read_imports(path: str, at_start: bool) -> Iterator[_Said]:
 
 
 def _walk(node: ast.AST, at_start: bool) -> Iterator[_Said]:
+    """The imports below a node. With `at_start`, only those that are executed when the program starts."""
     if isinstance(node, ast.Import):
         yield from (_Said(alias.name, node.lineno) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -164,6 +190,7 @@ def _certain(node: ast.AST, at_start: bool) -> Iterator[ast.AST]:
 
 
 def _catches_import(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler catches a failed import, which makes the module an optional one."""
     if handler.type is None:
         return True
     names = [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)]
@@ -182,6 +209,10 @@ def _own_files(name: str, folders: Sequence[str]) -> list[str]:
         files = []
         for depth in range(1, len(parts) + 1):
             base = os.path.join(folder, *parts[:depth])
-            files += [file for file in (f"{base}.py", os.path.join(base, "__init__.py")) if os.path.isfile(file)]
+            files += [
+                file
+                for file in (f"{base}.py", os.path.join(base, "__init__.py"))
+                if os.path.isfile(file)
+            ]
         return files or [top]
     return []

@@ -14,26 +14,26 @@ from typing import Any, Literal
 
 from windlass.bundle.code import excluded_paths, hash_files
 from windlass.bundle.environment import find_environment_problems
-from windlass.bundle.folder import folder_error, prepare_folder, remember_place
+from windlass.bundle.folder import folder_error, remember_place
 from windlass.bundle.programs import find_program_problems
 from windlass.bundle.tree import list_code
-from windlass.check.trial import Quiet
-from windlass.claims.client import ClientJournal, client_name
 from windlass.collect.index import read_record
 from windlass.collect.trials import find_trials
-from windlass.errors import InputError
-from windlass.flow import EXIT_INTERRUPTED, retry_trials, run_folder
-from windlass.ids import trial_id
-from windlass.journal.fold import TrialRecord
-from windlass.launch.local import LocalLauncher
+from windlass.core.claims.client import ClientJournal, client_name
+from windlass.core.claims.register import RegisterFile
+from windlass.core.errors import InputError
+from windlass.core.ids import trial_id
+from windlass.core.journal.records import TrialRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.flow import EXIT_INTERRUPTED, How, Reporter, prepare_study, run_folder
 from windlass.model import Expectation, MetricPattern, Plan, Rung, Study, Trial
-from windlass.paths import StudyPaths
-from windlass.planning import done_numbers, make_plan
+from windlass.places.base import Place
+from windlass.planning import make_plan
 from windlass.search import iterate_trials
 from windlass.search.template import ARGS_WORDS, CONFIG_WORD, Template, placeholder_names
 from windlass.search.trials import canonical_command
-from windlass.site.local import Site
-from windlass.states import State
+from windlass.todo import retry_trials
 
 Verdict = Literal["held", "held before", "not held", "interrupted", "not begun"]
 _SIGNS = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
@@ -55,7 +55,7 @@ def ladder_name(study: Study) -> str:
     return f"{study.name}-ladder"
 
 
-def plan_ladder(study: Study, site: Site, root: str) -> Plan:
+def plan_ladder(study: Study, machine: Place, root: str) -> Plan:
     """One rung at a time on this machine, in a folder of its own beside the study's."""
     named = {pattern.name for pattern in study.metrics}
     wanted = dict.fromkeys(one.metric for rung in study.ladder for one in rung.expect)
@@ -63,9 +63,9 @@ def plan_ladder(study: Study, site: Site, root: str) -> Plan:
     # Without a source: the study file stands for the study itself, whichever of the two was used last.
     own = replace(study, name=ladder_name(study), source="", metrics=metrics, ladder=())
     flags: dict[str, Any] = {"folder": root, "slots": 1, "retries": 0}
-    if study.said.get("code") is None:
+    if study.given.get("code") is None:
         flags["code"] = "frozen"
-    return make_plan(own, flags, site)
+    return make_plan(machine, own, flags)
 
 
 def make_trials(study: Study, code: str) -> list[Trial]:
@@ -74,7 +74,9 @@ def make_trials(study: Study, code: str) -> list[Trial]:
     trials = []
     for rung in study.ladder:
         settings = {**_kept(base, rung), **rung.parameters}
-        identity = trial_id({**settings, "rung": rung.name, "code": code}, canonical_command(rung.stages))
+        identity = trial_id(
+            {**settings, "rung": rung.name, "code": code}, canonical_command(rung.stages)
+        )
         stages = Template(rung.stages, ladder_name(study)).fill(settings, identity)
         trials.append(Trial(identity, settings, stages, rung.name))
     return trials
@@ -82,15 +84,18 @@ def make_trials(study: Study, code: str) -> list[Trial]:
 
 def _kept(base: dict[str, Any], rung: Rung) -> dict[str, Any]:
     """Of the study's settings, those that the rung's command uses: it may be another program."""
-    used = {name for stage in rung.stages for word in stage.words for name in placeholder_names(word)}
+    used = {
+        name for stage in rung.stages for word in stage.words for name in placeholder_names(word)
+    }
     if used & {*ARGS_WORDS, CONFIG_WORD} or not rung.own_command:
         return base
     return {name: value for name, value in base.items() if name in used}
 
 
-def climb(study: Study, plan: Plan, say: Callable[[str], None]) -> Iterator[RungResult]:
+def climb(
+    study: Study, machine: Place, plan: Plan, say: Callable[[str], None]
+) -> Iterator[RungResult]:
     """A result for each rung, as soon as it is known. After the first that did not hold nothing is executed."""
-    paths = StudyPaths(plan.folder)
     trials = make_trials(study, _code_key(study, plan))
     problems = [*find_environment_problems(study), *find_program_problems(study, trials)[0]]
     if problems:
@@ -102,7 +107,7 @@ def climb(study: Study, plan: Plan, say: Callable[[str], None]) -> Iterator[Rung
             yield RungResult(None, rung.name, "not begun", expect)
             continue
         say(f"rung {count + 1} of {len(trials)}: {rung.name} …")
-        result = _climb_one(plan, paths, trials[: count + 1], rung)
+        result = _climb_one(machine, plan, trials[: count + 1], rung)
         going = result.verdict in ("held", "held before")
         yield result
 
@@ -115,20 +120,22 @@ def _code_key(study: Study, plan: Plan) -> str:
     return hash_files(project, [file for file in files if file.name != own])
 
 
-def _climb_one(plan: Plan, paths: StudyPaths, trials: Sequence[Trial], rung: Rung) -> RungResult:
+def _climb_one(machine: Place, plan: Plan, trials: Sequence[Trial], rung: Rung) -> RungResult:
     """Execute the last of these trials, unless it held before."""
     more: dict[str, Any] = {} if plan.study.on_nan == "ignore" else {"watch_nan": True}
     if rung.timeout_s is not None:
         more["timeout_s"] = rung.timeout_s
-    prepared = prepare_folder(plan, trials, lambda: done_numbers(paths), client_name(), more=more)
+    paths = prepare_study(plan, Reporter(), How(trials=trials, more=more))
     remember_place(plan)
-    (number,) = find_trials([trials[-1].id], paths, prepared.register.count)
+    (number,) = find_trials(
+        [trials[-1].id], paths, RegisterFile(paths.claims, client_name()).read().count
+    )
     before = read_record(paths, number)
     if before is not None and before.state is State.DONE:
         if not _missed(before, rung):
             return _result(number, before, rung, "held before")
         retry_trials(paths, [(number, number + 1)])
-    outcome = run_folder(paths, 1, LocalLauncher(), Quiet(), None, True)
+    outcome = run_folder(machine, paths, Reporter(), How(sample=1, slots=1))
     record = read_record(paths, number)
     if outcome.exit_code == EXIT_INTERRUPTED:
         return _result(number, record, rung, "interrupted")
@@ -139,6 +146,7 @@ def _climb_one(plan: Plan, paths: StudyPaths, trials: Sequence[Trial], rung: Run
 
 
 def _write_note(paths: StudyPaths, result: RungResult) -> None:
+    """Record the verdict on a rung in the journal, so that `explain` and `status` show it."""
     text = f"rung {result.name!r}: {result.verdict}: {result.why} (expected {result.expect})"
     try:
         with ClientJournal(paths) as journal:
@@ -158,6 +166,7 @@ def _holds(record: TrialRecord, one: Expectation) -> bool:
 
 
 def _result(number: int, record: TrialRecord | None, rung: Rung, verdict: Verdict) -> RungResult:
+    """The result of a rung: what its trial reached, or why it did not get that far."""
     expect = ", ".join(map(str, rung.expect))
     if record is None:
         return RungResult(number, rung.name, verdict, expect, "it was not started")
@@ -170,6 +179,7 @@ def _result(number: int, record: TrialRecord | None, rung: Rung, verdict: Verdic
 
 
 def _reached(record: TrialRecord, name: str) -> str:
+    """The last value of a metric as text, or that the trial did not report it."""
     summary = record.metrics.get(name)
     if summary is None:
         return f"no {name} was reported, neither by windlass.log nor in a line such as {name}=0.1"

@@ -10,7 +10,7 @@ _ASKED = {"time_s": "time", "memory_mb": "memory"}  # what a job cannot be asked
 
 
 def check_needs(plan: Plan) -> Item:
-    """Time and memory must have been said by somebody; GPUs only count if they are said."""
+    """Time and memory must be given, by the user or the site; GPUs are only shown where they are given."""
     missing = [word for key, word in _ASKED.items() if plan.settings[key].value is None]
     gpus = plan.settings["gpus"].value
     if gpus and plan.settings["gpu_memory_mb"].value is None and gpus < 1:
@@ -18,6 +18,11 @@ def check_needs(plan: Plan) -> Item:
     if missing:
         example = {"time": "time: 2h", "memory": "memory: 8GB", "gpu_memory": "gpu_memory: 3GB"}
         todo = "in the study: needs: {" + ", ".join(example[word] for word in missing) + "}"
-        return failed(NAME, f"nobody has said how much {' and '.join(missing)} one trial needs", todo)
-    said = [f"{word} {plan.settings[key].value:g}{key[len(word) :].replace('_', ' ')}" for key, word in _ASKED.items()]
-    return passed(NAME, ", ".join([*said, f"GPUs {gpus:g}" if gpus else "no GPU"]))
+        return failed(
+            NAME, f"the study does not state how much {' and '.join(missing)} one trial needs", todo
+        )
+    given = [
+        f"{word} {plan.settings[key].value:g}{key[len(word) :].replace('_', ' ')}"
+        for key, word in _ASKED.items()
+    ]
+    return passed(NAME, ", ".join([*given, f"GPUs {gpus:g}" if gpus else "no GPU"]))

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from windlass.bundle.programs import find_search_path
 from windlass.bundle.zipapp import build_agent
-from windlass.errors import Problem
-from windlass.launch._shell import ask
+from windlass.core.errors import Problem
+from windlass.core.processes import ask
 from windlass.model import Study
 from windlass.search import iterate_trials
 
@@ -39,25 +39,37 @@ def find_option_problems(study: Study) -> list[Problem]:
             "PATH": find_search_path(study, os.environ).path,
             "PYTHONPATH": python_path + os.pathsep + agent if python_path else agent,
         }
-        for stage, words in trial.stages:
-            problems += _look(study, stage, words, env)
+        for stage, arguments in trial.stages:
+            problems += _look(study, stage, arguments, env)
     return problems
 
 
-def _look(study: Study, stage: str, words: Sequence[str], env: Mapping[str, str]) -> list[Problem]:
-    options = {word.partition("=")[0] for word in words if re.match(r"--[A-Za-z]", word)}
+def _look(
+    study: Study, stage: str, arguments: Sequence[str], env: Mapping[str, str]
+) -> list[Problem]:
+    """The problems of one stage: options that it passes and that its program's --help does not list."""
+    options = {
+        argument.partition("=")[0] for argument in arguments if re.match(r"--[A-Za-z]", argument)
+    }
     if not options:
         return []
-    program = list(itertools.takewhile(lambda word: not word.startswith("--"), words))
+    program = list(itertools.takewhile(lambda argument: not argument.startswith("--"), arguments))
     shown = f"{stage}: `{shlex.join(program)} --help`"
     answer = ask([*program, "--help"], _PATIENCE_S, env=env, cwd=study.workdir)
     if answer.code is None:
-        return [Problem(f"{shown} did not answer: {answer.errors}", "leave out --check", study.source)]
+        return [
+            Problem(f"{shown} did not answer: {answer.errors}", "leave out --check", study.source)
+        ]
     text = answer.text + answer.errors
     if not answer.ok and _TRACEBACK in answer.errors:
         return [_died(study, shown, answer.errors)]
-    missing = sorted(option for option in options if not re.search(re.escape(option) + r"(?![\w-])", text))
-    return [Problem(f"{shown} does not list {option}", "add it to the program", study.source) for option in missing]
+    missing = sorted(
+        option for option in options if not re.search(re.escape(option) + r"(?![\w-])", text)
+    )
+    return [
+        Problem(f"{shown} does not list {option}", "add it to the program", study.source)
+        for option in missing
+    ]
 
 
 def _died(study: Study, shown: str, errors: str) -> Problem:

@@ -9,14 +9,21 @@ import time
 from dataclasses import asdict
 
 from windlass.check.code import read_commit
+from windlass.core.files import write_whole
+from windlass.core.paths import STUDIES
 from windlass.model import Study
-from windlass.paths import STUDIES
 
 
 def check_key(study: Study) -> str:
     """The same for the same command at the same commit."""
-    said = [[asdict(stage) for stage in study.stages], [list(words) for words in study.tasks], read_commit(study)]
-    return hashlib.blake2b(json.dumps(said).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    facts = [
+        [asdict(stage) for stage in study.stages],
+        [list(words) for words in study.tasks],
+        read_commit(study),
+    ]
+    return hashlib.blake2b(
+        json.dumps(facts).encode("utf-8", "surrogatepass"), digest_size=12
+    ).hexdigest()
 
 
 def write_record(study: Study) -> None:
@@ -29,9 +36,7 @@ def write_record(study: Study) -> None:
         if not os.path.exists(os.path.join(folder, ".gitignore")):
             with open(os.path.join(folder, ".gitignore"), "w", encoding="ascii") as file:
                 file.write("*\n")
-        with open(f"{path}.{os.getpid()}", "w", encoding="ascii") as file:
-            json.dump(dict(sorted(known.items(), key=lambda item: item[1])[-100:]), file)
-        os.replace(f"{path}.{os.getpid()}", path)
+        write_whole(path, json.dumps(dict(sorted(known.items(), key=lambda item: item[1])[-100:])))
     except OSError:
         return
 
@@ -43,9 +48,10 @@ def passed_at(study: Study) -> float | None:
 
 
 def _read(path: str) -> dict[str, int]:
+    """The studies that passed, with the time of it; empty where nothing was recorded or the file is damaged."""
     try:
         with open(path, encoding="ascii") as file:
-            said = json.load(file)
-        return said if isinstance(said, dict) else {}
+            facts = json.load(file)
+        return facts if isinstance(facts, dict) else {}
     except (OSError, ValueError):
         return {}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from windlass.check.item import Item, failed, passed, skipped
 from windlass.check.trial import TriedTrial
-from windlass.counted import counted
+from windlass.core.counted import counted
+from windlass.core.units import render_bytes, render_duration
 
 NAME = "shared folders"
 FILES_AN_HOUR, BYTES_AN_HOUR = 1000, 10**9
 
 
 def check_shared(tried: TriedTrial | None, trials: int) -> Item:
+    """The item on shared file systems: fails where the whole study would write too many files or bytes an hour there.
+
+    It is skipped where no trial was executed.
+    """
     if tried is None:
         return skipped(NAME, "the program was not started", "leave out --no-run")
     if tried.problem:
@@ -18,15 +23,23 @@ def check_shared(tried: TriedTrial | None, trials: int) -> Item:
     files, size = len(tried.shared_files), tried.shared_bytes
     files_an_hour = _an_hour(files, tried, trials)
     bytes_an_hour = _an_hour(size, tried, trials)
-    wrote = (
-        f"a trial wrote {counted(files, 'file')}, {size / 1e6:.1f} MB to shared file systems in {tried.seconds:.1f} s"
+    wrote = f"a trial wrote {counted(files, 'file')}, {render_bytes(size)} to shared file systems"
+    wrote += (
+        f" in {render_duration(tried.seconds)} (everywhere: {render_bytes(tried.written_bytes)})"
     )
-    wrote += f" (everywhere: {tried.written_bytes / 1e6:.1f} MB)"
     if files_an_hour <= FILES_AN_HOUR and bytes_an_hour <= BYTES_AN_HOUR:
         return passed(NAME, wrote)
-    much = f"{files_an_hour:,.0f} files" if files_an_hour > FILES_AN_HOUR else f"{bytes_an_hour / 1e9:,.1f} GB"
-    todo = "write to $SLURM_TMPDIR, or to a relative path, and name what is to be kept under outputs:"
-    return failed(NAME, f"{wrote}; in an hour of one slot that is {much}", todo, tried.shared_files[:5])
+    much = (
+        f"{files_an_hour:,.0f} files"
+        if files_an_hour > FILES_AN_HOUR
+        else render_bytes(bytes_an_hour)
+    )
+    todo = (
+        "write to $SLURM_TMPDIR, or to a relative path, and name what is to be kept under outputs:"
+    )
+    return failed(
+        NAME, f"{wrote}; in an hour of one slot that is {much}", todo, tried.shared_files[:5]
+    )
 
 
 def _an_hour(amount: int, tried: TriedTrial, trials: int) -> float:

@@ -7,23 +7,21 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.bundle.folder import Prepared
 from windlass.check.item import Item, failed, passed, skipped
-from windlass.claims.strays import find_strays
-from windlass.collect.follow import Follower
-from windlass.collect.index import StudyIndex
-from windlass.errors import WindlassError
-from windlass.flow import run_plan
-from windlass.launch.local import LocalLauncher
-from windlass.model import Plan, Study
-from windlass.paths import StudyPaths
+from windlass.collect.index import open_index
+from windlass.core.claims.strays import find_strays
+from windlass.core.errors import WindlassError
+from windlass.core.paths import StudyPaths
+from windlass.core.states import Cause, State
+from windlass.core.units import render_duration, render_limit
+from windlass.flow import How, Reporter, try_study
+from windlass.model import Study
+from windlass.places.base import Place
 from windlass.planning import make_plan
-from windlass.site.local import Site
-from windlass.states import Cause, State
 
 _LOOK_S = 0.2
 _DIVERGED = "diverged"
@@ -38,7 +36,7 @@ class TriedTrial:
 
     seconds: float
     ended: bool  # False: its time was up, and it was well until then
-    ending: str  # in words
+    ending: str  # how it ended, as a phrase: `ended with exit code 1`
     problem: str = ""  # how it failed
     shared_files: tuple[str, ...] = ()  # that it made or changed in shared folders
     shared_bytes: int = 0
@@ -55,83 +53,81 @@ def check_trial(tried: TriedTrial | None, why_not: str) -> Item:
     if tried is None:
         return skipped("trial", f"none was executed: {why_not}")
     if tried.diverged:
-        return failed("trial", f"the first one {tried.problem}", "mend it, or `on_nan: ignore` in the study")
+        return failed(
+            "trial", f"the first one {tried.problem}", "mend it, or `on_nan: ignore` in the study"
+        )
     if tried.problem:
-        return failed("trial", f"the first one {tried.problem}", "windlass run --sample 1, windlass logs")
+        return failed(
+            "trial", f"the first one {tried.problem}", "windlass run --sample 1, windlass logs"
+        )
     return passed("trial", f"the first one, from a copy of the code, {tried.ending}")
 
 
-class Quiet:
-    """Shows nothing."""
-
-    def prepared(self, plan: Plan, prepared: Prepared) -> None:
-        pass
-
-    def submitting(self, plan: Plan, present: int) -> None:
-        pass
-
-    def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-
-def try_trial(study: Study, site: Site, shared: tuple[str, ...], limit_s: float, scratch: str = "") -> TriedTrial:
+def try_trial(
+    study: Study, machine: Place, shared: tuple[str, ...], limit_s: float, scratch: str = ""
+) -> TriedTrial:
     """Execute the first trial for at most so long. `shared` are folders that are looked at before and after.
 
     The rest of `scratch` may be huge: it is only searched for files that are newer than the trial.
     """
     root = tempfile.mkdtemp(prefix="windlass-check-")
-    said: dict[str, Any] = {"folder": root, "slots": 1, "timeout": f"{limit_s:g}s", "retries": 0}
-    if study.said.get("code") is None:
-        said["code"] = "frozen"
+    needs: dict[str, Any] = {"folder": root, "slots": 1, "timeout": f"{limit_s:g}s", "retries": 0}
+    if study.given.get("code") is None:
+        needs["code"] = "frozen"
     try:
-        plan = make_plan(study, said, site)
+        plan = make_plan(machine, study, needs)
         shared = (*shared, root)  # which $scratch_dir is, for this trial
         own = (plan.folder, StudyPaths(plan.folder).hpc_outputs)
         before = dict(_look(shared, own))
-        watcher = _Watcher(plan.folder)
         began, began_at = time.monotonic(), time.time()
         try:
-            run_plan(plan, LocalLauncher(), Quiet(), sample=1)
+            with (
+                _Watcher(plan.folder) as watcher,
+                try_study(machine, plan, Reporter(), How(sample=1)) as outcome,
+            ):
+                seconds, ended, ending, problem = _ending(outcome.paths, limit_s)
         except WindlassError as error:
             return TriedTrial(time.monotonic() - began, True, "", f"could not be started: {error}")
-        finally:
-            watcher.stop()
         after = dict(_look(shared, own))
         fresh = [path for path, what in after.items() if before.get(path) != what]
-        seconds, ended, ending, problem = _ending(StudyPaths(plan.folder), limit_s)
         elsewhere = find_newer(scratch, began_at, (*shared, *own)) if scratch else {}
         fresh += list(elsewhere)
         size = sum(after[path][0] if path in after else elsewhere[path] for path in fresh)
-        return TriedTrial(seconds, ended, ending, problem, tuple(fresh), size, watcher.written_bytes)
+        return TriedTrial(
+            seconds, ended, ending, problem, tuple(fresh), size, watcher.written_bytes
+        )
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
 def _ending(paths: StudyPaths, limit_s: float) -> tuple[float, bool, str, str]:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+    """How the trial ended: its seconds, whether it ended by itself, how, and what was wrong with it."""
+    with open_index(paths) as index:
         states = (State.DONE, State.FAILED, State.INTERRUPTED, State.CANCELLED)
-        records = [record for number in index.numbers(states) for record in index.records(range(number, number + 1))]
+        records = [
+            record
+            for number in index.numbers(states)
+            for record in index.records(range(number, number + 1))
+        ]
         notes = [note.text for note in index.notes()]
-    finally:
-        index.close()
     if not records:
         return 0.0, True, "", f"could not be started: {notes[-1] if notes else 'nobody knows why'}"
     record = records[0]
     seconds = record.duration_s or 0.0
     note = f"; {record.note}" if record.note else ""
     if record.state is State.DONE:
-        return seconds, True, f"is done after {seconds:.1f} s{note}", ""
+        return seconds, True, f"is done after {render_duration(seconds)}{note}", ""
     if record.cause == Cause.TIME.value:
-        return seconds, False, f"went on well for {limit_s:g} s{note}", ""
+        return seconds, False, f"went on well for {render_limit(limit_s)}{note}", ""
     if record.cause == Cause.DIVERGED.value:
-        return seconds, True, "", f"{_DIVERGED} after {seconds:.1f} s: {record.note}"
+        return seconds, True, "", f"{_DIVERGED} after {render_duration(seconds)}: {record.note}"
     code = f" (exit code {record.exit_code})" if record.exit_code else ""
-    return seconds, True, "", f"ended badly after {seconds:.1f} s: {record.cause}{code}{_last_words(paths)}"
+    return (
+        seconds,
+        True,
+        "",
+        f"ended badly after {render_duration(seconds)}: {record.cause}{code}{_last_words(paths)}",
+    )
 
 
 def _last_words(paths: StudyPaths) -> str:
@@ -139,7 +135,11 @@ def _last_words(paths: StudyPaths) -> str:
     for name in sorted(os.listdir(paths.output)):
         if name.endswith(".log"):
             with open(os.path.join(paths.output, name), "rb") as file:
-                lines = [line for line in file.read()[-4000:].decode("utf-8", "replace").splitlines() if line.strip()]
+                lines = [
+                    line
+                    for line in file.read()[-4000:].decode("utf-8", "replace").splitlines()
+                    if line.strip()
+                ]
             if lines:
                 return f": {lines[-1][:200]}"
     return ""
@@ -160,7 +160,10 @@ class _Watcher:
             for pid in find_strays("WINDLASS_FOLDER", self._folder):
                 self._written[pid] = max(self._written.get(pid, 0), _bytes_written(pid))
 
-    def stop(self) -> None:
+    def __enter__(self) -> _Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 
@@ -170,6 +173,7 @@ class _Watcher:
 
 
 def _bytes_written(pid: int) -> int:
+    """The bytes that a process has written to disks; 0 where the system does not tell."""
     try:
         with open(f"/proc/{pid}/io", encoding="ascii") as file:
             lines: Mapping[str, str] = dict(line.split(": ") for line in file.read().splitlines())
@@ -210,7 +214,11 @@ def _look(folders: tuple[str, ...], own: tuple[str, ...]) -> Iterator[tuple[str,
     count = 0
     for top in dict.fromkeys(os.path.realpath(folder) for folder in folders):
         for folder, below, names in os.walk(top):
-            below[:] = [name for name in below if name not in _PASSED_OVER and os.path.join(folder, name) not in own]
+            below[:] = [
+                name
+                for name in below
+                if name not in _PASSED_OVER and os.path.join(folder, name) not in own
+            ]
             for name in names:
                 path = os.path.join(folder, name)
                 try:

@@ -11,43 +11,55 @@ import click
 
 from windlass import __version__
 from windlass.cli.terminal import safe_streams
-from windlass.damage import forget_reports
-from windlass.errors import InputError, WindlassError, input_error
-from windlass.paths import TASK_ENDINGS, YAML_ENDINGS
+from windlass.core.damage import forget_reports
+from windlass.core.errors import InputError, WindlassError, input_error
+from windlass.core.meant import nearest_word
+from windlass.core.paths import TASK_ENDINGS, YAML_ENDINGS
 from windlass.patience import patient_calls
 
-# Verb → what it does. The module of the same name is imported only when the verb is used.
-VERBS = {
-    "init": "Write a study for a script by reading its --help, or copy an example.",
-    "plan": "Show what `run` would do. Writes nothing.",
-    "measure": "Measure what one trial needs and how many share a GPU best.",
-    "run": "Run what is missing of a study.",
-    "status": "Show how far a study is.",
-    "logs": "Show what a trial printed.",
-    "results": "Show results: one row a trial, or one a setting.",
-    "efficiency": "Show what was asked for, what was used, and what to ask for next time.",
-    "watch": "Look inside a running job once, or every half a minute.",
-    "outputs": "List or take out the files that were kept of trials.",
-    "retry": "Put trials back and run them again.",
-    "cancel": "Take trials off the list and stop them.",
-    "throttle": "Say how many of a study's jobs may run at a time.",
-    "explain": "Say what happened to a trial, or why it does not run.",
-    "diff": "Show what has changed in the project since a study was submitted.",
-    "history": "Show what was submitted and what became of it.",
-    "ticket": "Write down all that a support desk asks about a trial or a job.",
-    "data": "Pack a study's data ahead of time, and see what is packed.",
-    "env": "Make, show or list the environment that trials get.",
-    "shell": "Get an interactive job with a study's needs.",
-    "site": "Show what is known of the cluster, and where each fact came from.",
-    "usage": "Show how much of disks and of computing time is used.",
-    "gpus": "Show GPUs in use and free, by type and by node.",
-    "doctor": "Say what the GPU and the frameworks see, which imports are missing, and whether a folder is fit.",
-    "check": "Go through the checklist before a study goes to the cluster.",
-    "clean": "Remove what finished studies and dead jobs left behind.",
-    "rehearse-interruption": "Interrupt a trial here on purpose, and see whether it goes on where it was.",
-    "completion": "Let the shell complete verbs, options, studies, trials and parameters.",
-    "lint": "Check a batch script of your own for what Slurm ignores or breaks on.",
+# Heading of --help → its verbs, with what they do. The module of a verb is imported only when the verb is used.
+GROUPS = {
+    "Every day": {
+        "init": "Write a study file for a script by reading its --help, or copy an example.",
+        "plan": "Show what `run` would do, without writing anything.",
+        "run": "Run the trials of a study that are not done yet.",
+        "status": "Show how far a study is.",
+        "logs": "Show what a trial printed.",
+        "results": "Show results: one row for each trial, or for each setting.",
+        "retry": "Put trials back and run them again.",
+        "cancel": "Stop trials, and take them off the list.",
+    },
+    "Begin": {
+        "check": "Go through the checklist before a study goes to the cluster.",
+        "measure": "Measure what one trial needs and how many share a GPU best.",
+        "data": "Pack the data of a study ahead of time, or list what is packed.",
+        "env": "Build, show or list the environment that trials get.",
+    },
+    "Look": {
+        "explain": "Explain what happened to a trial or why it does not run; write a ticket for a support desk.",
+        "watch": "Look inside a running job, once or at an interval.",
+        "efficiency": "Compare what was asked for with what was used, and suggest what to ask for next time.",
+        "outputs": "List or take out the files that were kept of trials.",
+        "history": "Show what was submitted and what became of it.",
+        "diff": "Show what has changed in the project since a study was submitted.",
+    },
+    "Change": {
+        "throttle": "Set how many jobs of a study may run at a time.",
+    },
+    "Cluster": {
+        "site": "Show what is known of the cluster, and where each fact came from.",
+        "gpus": "Show GPUs in use and free, by type and by node.",
+        "usage": "Show how much of disks and of computing time you use.",
+        "shell": "Get an interactive job with the needs of a study.",
+        "doctor": "Find out why a GPU, an import or a folder does not work.",
+        "lint": "Check a batch script of your own for what Slurm ignores or breaks on.",
+    },
+    "Keep tidy": {
+        "clean": "Remove what finished studies and dead jobs left behind.",
+        "completion": "Let the shell complete verbs, options, studies, trials and parameters.",
+    },
 }
+VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
 
 
 class Verbs(click.Group):
@@ -59,7 +71,9 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"windlass.cli.{cmd_name.replace('-', '_')}").command
+        command: click.Command = importlib.import_module(
+            f"windlass.cli.{cmd_name.replace('-', '_')}"
+        ).command
         return command
 
     def resolve_command(
@@ -72,8 +86,10 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        width = max(map(len, VERBS))
+        for heading, verbs in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(verb.ljust(width), text) for verb, text in verbs.items()])
 
 
 # What other tools call it.
@@ -122,9 +138,11 @@ _SYNONYMS = {
     "validate": ("check", "plan"),
     "test": ("check",),
     "profile": ("measure",),
+    "rehearse-interruption": ("check --interruption",),
     "benchmark": ("measure",),
     "info": ("status", "site"),
     "why": ("explain",),
+    "ticket": ("explain --ticket",),
     "describe": ("explain",),
     "salloc": ("shell",),
     "srun": ("shell", "run"),
@@ -145,10 +163,8 @@ def _meant(name: str) -> str:
         return f"windlass init {name} drafts a study for a script"
     meant = _SYNONYMS.get(name.lower())
     if meant is None:
-        import difflib  # only to tell what went wrong
-
-        near = difflib.get_close_matches(name.lower(), [*VERBS, *_SYNONYMS], 1, 0.6)
-        meant = () if not near else _SYNONYMS.get(near[0], (near[0],))
+        near = nearest_word(name, [*VERBS, *_SYNONYMS])
+        meant = _SYNONYMS.get(near, (near,)) if near else ()
     if meant:
         return "did you mean " + " or ".join(f"windlass {verb}" for verb in meant) + "?"
     return f"the verbs are {', '.join(VERBS)}; windlass --help says what they do"
@@ -159,11 +175,10 @@ def _meant(name: str) -> str:
 def windlass() -> None:
     """Hauls experiments from your machine to Slurm clusters, and the results back.
 
-    One study file holds the command that works and the values to try. Without a study's name, verbs mean the newest.
+    A study file holds the command that works and the values to try. Without the name of a study, verbs take the one
+    that was submitted last.
 
     Exit codes: 0 all trials done, 1 some trial did not end well, 2 bad input, 70 a bug in Windlass, 130 interrupted.
-
-    Options of Slurm's own: https://slurm.schedmd.com/sbatch.html, or `man sbatch`.
     """
 
 
@@ -195,6 +210,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _show(error: WindlassError) -> None:
-    problems = [problem.render() for problem in error.problems] if isinstance(error, InputError) else [str(error)]
+    """Print an error, one line for each of its problems, with hints."""
+    problems = (
+        [problem.render() for problem in error.problems]
+        if isinstance(error, InputError)
+        else [str(error)]
+    )
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)

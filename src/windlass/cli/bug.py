@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 
 from windlass import __version__
-from windlass.journal.write import is_full
+from windlass.core.journal.write import is_full
 from windlass.patience import is_passing
 from windlass.secrets import mask
 
@@ -26,12 +26,21 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, OSError) and (is_passing(error) or is_full(error)):
         what = _name_file(error)
         print(f"error: {what}: {error.strerror}", file=sys.stderr)
-        remedy = "make room there" if is_full(error) else "see whether its file system answers, for example with `ls`"
-        print(f"  hint: {remedy}, and run the command again; nothing is lost by that", file=sys.stderr)
+        remedy = (
+            "make room there"
+            if is_full(error)
+            else "see whether its file system answers, for example with `ls`"
+        )
+        print(
+            f"  hint: {remedy}, and run the command again; nothing is lost by that", file=sys.stderr
+        )
         return 2
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         print(f"error: {os.fsdecode(error.filename)}: {error.strerror}", file=sys.stderr)
-        print("  hint: see to it that this user can read and write it, and run the command again", file=sys.stderr)
+        print(
+            "  hint: see to it that this user can read and write it, and run the command again",
+            file=sys.stderr,
+        )
         return 2
     _report_bug(error, arguments)
     return EXIT_BUG
@@ -45,13 +54,17 @@ def _name_file(error: OSError) -> str:
 
 
 def _report_bug(error: BaseException, arguments: Sequence[str]) -> None:
+    """Print one line about the bug and write a report to a file; where that fails, print the traceback instead."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" at {os.path.basename(frame.filename)}:{frame.lineno}" for frame in last)
     print(f"error: this is a bug in windlass: {type(error).__name__}{place}", file=sys.stderr)
     path = _write_report(render_report(error, arguments))
     if path:
         print(f"  a report was written to {path}", file=sys.stderr)
-        print("  hint: look through it and attach it to an issue of the project; nothing was sent", file=sys.stderr)
+        print(
+            "  hint: look through it and attach it to an issue of the project; nothing was sent",
+            file=sys.stderr,
+        )
     else:
         traceback.print_exception(error)
 

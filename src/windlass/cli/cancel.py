@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 
 import click
 
-from windlass.claims import ranges as rs
-from windlass.claims.ranges import Ranges
-from windlass.claims.register import Register, RegisterFile
-from windlass.cli.options import confirm, find_study, folder_option, json_option, yes_option
-from windlass.collect.index import StudyIndex
+from windlass.cli.options import confirm, folder_option, json_option, yes_option
+from windlass.cli.studies import find_study_and_trials, name_of, study_and_trials
+from windlass.collect.index import open_index
 from windlass.collect.jobs import look_at_jobs, parse_job
 from windlass.collect.jobview import LIVE, JobsView
-from windlass.collect.locate import list_studies, study_roots
 from windlass.collect.trials import find_trials
-from windlass.counted import counted
-from windlass.errors import input_error
-from windlass.flow import cancel_trials
-from windlass.launch.control import send_cancel
-from windlass.paths import StudyPaths
-from windlass.slurm.queue import forget_queue
-from windlass.slurm.states import JobState
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.ranges import Ranges
+from windlass.core.claims.register import Register, RegisterFile
+from windlass.core.counted import counted
+from windlass.core.errors import input_error
+from windlass.core.paths import StudyPaths
+from windlass.core.queue.queue import forget_queue
+from windlass.core.queue.states import JobState
+from windlass.places.slurm.control import send_cancel
+from windlass.todo import cancel_trials
 
 
 @click.command()
-@click.argument("trials", nargs=-1, metavar="[STUDY|TRIALS]...")
-@click.option("--study", help="Which study (default: the newest).")
-@click.option("--pending", is_flag=True, help="Only what has not started: trials that wait, and jobs that wait.")
-@click.option("--except", "spared", multiple=True, metavar="TRIAL", help="All but this one; may be repeated.")
-@click.option("--job", "jobs", multiple=True, metavar="JOB", help="End this job (123) or task (123_4) of the study.")
+@study_and_trials("[STUDY] [TRIAL]...")
+@click.option(
+    "--pending",
+    is_flag=True,
+    help="Cancel only what has not started: trials that wait, and jobs that wait.",
+)
+@click.option(
+    "--except",
+    "spared",
+    multiple=True,
+    metavar="TRIAL",
+    help="Cancel all trials but this one; may be repeated.",
+)
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    metavar="JOB",
+    help="End this job (123) or task (123_4) of the study; may be repeated.",
+)
 @folder_option
 @yes_option
 @json_option
 def command(
-    trials: tuple[str, ...],
+    arguments: tuple[str, ...],
     study: str | None,
     pending: bool,
     spared: tuple[str, ...],
@@ -51,7 +65,7 @@ def command(
     end by themselves.
     Nothing else of yours in the queue is touched.
     """
-    paths, trials = _find(trials, study, folder)
+    paths, trials = find_study_and_trials(arguments, study, folder)
     if jobs:
         if trials or spared or pending:
             raise input_error("either jobs or trials, not both", "leave one of them out")
@@ -61,7 +75,8 @@ def command(
     if not trials:
         what = "waiting" if pending else "open"
         confirm(
-            f"cancel {counted(rs.count(chosen), what + ' trial')} of {paths.folder}, and jobs that wait for them?", yes
+            f"cancel {counted(rs.count(chosen), what + ' trial')} of {paths.folder}, and jobs that wait for them?",
+            yes,
         )
     cancelled = rs.count(cancel_trials(paths, chosen))
     left = RegisterFile(paths.claims, "reader").read().todo
@@ -71,24 +86,19 @@ def command(
 
 @dataclass(frozen=True)
 class Ended:
-    """The jobs that were ended, as the scheduler was told; `problem` where it could not be."""
+    """The jobs that were ended, as the scheduler was asked to; `problem` where it could not be."""
 
     jobs: tuple[str, ...] = ()
     count: int = 0
     problem: str = ""
 
 
-def _find(trials: tuple[str, ...], study: str | None, folder: str | None) -> tuple[StudyPaths, tuple[str, ...]]:
-    """The study, and the trials in it. A single word that is the name of a study stands for all of that study."""
-    if study is None and len(trials) == 1 and not trials[0].isdecimal():
-        roots = study_roots(folder, os.getcwd(), os.environ.get("SCRATCH"))
-        if trials[0] in {os.path.basename(path) for path in list_studies(roots)} or os.path.exists(trials[0]):
-            return find_study(trials[0], folder), ()
-    return find_study(study, folder), trials
-
-
 def _choose(
-    paths: StudyPaths, register: Register, trials: tuple[str, ...], spared: tuple[str, ...], pending: bool
+    paths: StudyPaths,
+    register: Register,
+    trials: tuple[str, ...],
+    spared: tuple[str, ...],
+    pending: bool,
 ) -> Ranges:
     """The trials to cancel; of all but named ones, only those that are open."""
     if trials and spared:
@@ -103,12 +113,8 @@ def _choose(
 
 
 def _look(paths: StudyPaths) -> JobsView | None:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+    with open_index(paths) as index:
         return look_at_jobs(paths, index.agents(), accounting=False)
-    finally:
-        index.close()
 
 
 def _end_waiting(paths: StudyPaths) -> Ended:
@@ -128,6 +134,10 @@ def _end_waiting(paths: StudyPaths) -> Ended:
 
 
 def _end_named(paths: StudyPaths, names: tuple[str, ...]) -> Ended:
+    """Cancel the jobs that the user named, each checked to be the study's own.
+
+    Raises InputError for a job that neither waits nor runs here.
+    """
     view = _look(paths)
     live = [] if view is None else [job for job in view.jobs if job.state in LIVE]
     chosen: list[str] = []
@@ -136,31 +146,49 @@ def _end_named(paths: StudyPaths, names: tuple[str, ...]) -> Ended:
         found = [
             job.name
             for job in live
-            if wanted is not None and wanted[0] in (job.array, job.id) and wanted[1] in (None, job.task)
+            if wanted is not None
+            and wanted[0] in (job.array, job.id)
+            and wanted[1] in (None, job.task)
         ]
         if not found and view is not None and not view.answered:
             return Ended(problem="the scheduler does not answer")
         if not found:
             hint = f"waiting or running: {', '.join(job.name for job in live[:8]) or 'none'}"
-            raise input_error(f"{os.path.basename(paths.folder)} has no job {name} that waits or runs", hint)
+            raise input_error(f"{name_of(paths)} has no job {name} that waits or runs", hint)
         chosen += found
     problem = send_cancel(chosen, only_waiting=False)
     return Ended(problem=problem) if problem else Ended(tuple(chosen), len(chosen))
 
 
-def _show(paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool, stopping: bool = True) -> int:
+def _show(
+    paths: StudyPaths, cancelled: int, ended: Ended, as_json: bool, stopping: bool = True
+) -> int:
+    """Show how many trials were cancelled and which jobs were ended. Returns the exit code."""
     if ended.jobs:
         forget_queue(paths.queue)
     if as_json:
-        said = {"study": paths.folder, "cancelled": cancelled, "jobs": list(ended.jobs), "jobs_ended": ended.count}
-        print(json.dumps({**said, "problem": ended.problem or None}))
+        report = {
+            "study": paths.folder,
+            "cancelled": cancelled,
+            "jobs": list(ended.jobs),
+            "jobs_ended": ended.count,
+        }
+        print(json.dumps({**report, "problem": ended.problem or None}))
     else:
-        # Agents look at the register at least this often: BUSY_MOST_S of agent/looks.py.
-        under_way = "; agents notice it within 15 s and stop those under way" if cancelled and stopping else ""
-        print(f"{counted(cancelled, 'trial is', 'trials are')} cancelled{under_way}")
+        # Agents look at the register at least this often: BUSY_MOST_S of agent/lease/looks.py.
+        under_way = (
+            "; agents notice it within 15 s and stop those under way"
+            if cancelled and stopping
+            else ""
+        )
+        print(
+            f"{name_of(paths)}: {counted(cancelled, 'trial is', 'trials are')} cancelled{under_way}"
+        )
         if ended.count:
             print(f"{counted(ended.count, 'job')} ended: {', '.join(ended.jobs)}")
         if ended.problem:
             again = "the trials are cancelled all the same; run this again to end the jobs"
-            click.echo(f"error: jobs could not be ended: {ended.problem}\n  hint: {again}", err=True)
+            click.echo(
+                f"error: jobs could not be ended: {ended.problem}\n  hint: {again}", err=True
+            )
     return 1 if ended.problem else 0

@@ -13,17 +13,25 @@ from dataclasses import asdict, replace
 import click
 
 from windlass.bundle.zipapp import build_agent
-from windlass.cli.options import find_study, folder_option, json_option, yes_option
-from windlass.collect.leftovers import Leftover, Wanted, find_shared_leftovers, find_study_leftovers, weigh
+from windlass.cli.options import folder_option, json_option, yes_option
+from windlass.cli.studies import find_study
+from windlass.collect.leftovers import (
+    Leftover,
+    Wanted,
+    find_shared_leftovers,
+    find_study_leftovers,
+    weigh,
+)
 from windlass.collect.locate import list_studies, study_roots
-from windlass.errors import FolderError, InputError, Problem, input_error
-from windlass.launch.sweeper import SweepJob, render_sweep, send_sweep, waiting_jobs
+from windlass.core.errors import FolderError, InputError, Problem, input_error
+from windlass.core.files import write_whole
+from windlass.core.paths import StudyPaths, find_project
+from windlass.core.trust import close_umask
 from windlass.measure.start import find_left
-from windlass.paths import StudyPaths, find_project
+from windlass.places.slurm.sweeper import SweepJob, render_sweep, send_sweep, waiting_jobs
 from windlass.site.cluster import Cluster, Node
 from windlass.site.discover import fetch_cluster
 from windlass.slurm.records import parse_hostlist
-from windlass.trust import close_umask
 from windlass.view.clean import render_leftovers, render_swept
 
 _POLL_S = 10.0  # the scheduler is not asked more often
@@ -32,13 +40,27 @@ _POLL_S = 10.0  # the scheduler is not asked more often
 @click.command()
 @click.argument("study", required=False)
 @click.option(
-    "--nodes", is_flag=False, flag_value="all", metavar="[NODES]", help="Sweep nodes' own disks (default: all)."
+    "--nodes",
+    is_flag=False,
+    flag_value="all",
+    metavar="[NODES]",
+    help="Clean the own disks of these nodes (default: of all).",
 )
-@click.option("--checkpoints", is_flag=True, help="Also checkpoints of trials that are done.")
-@click.option("--data", is_flag=True, help="Also packed data that no study names any more.")
-@click.option("--environments", is_flag=True, help="Also built environments and wheels; they are made again.")
 @click.option(
-    "--patience", type=float, default=120.0, show_default=True, help="With --nodes: seconds to wait for jobs."
+    "--checkpoints", is_flag=True, help="Remove also checkpoints of trials that are done."
+)
+@click.option("--data", is_flag=True, help="Remove also packed data that no study names any more.")
+@click.option(
+    "--environments",
+    is_flag=True,
+    help="Remove also built environments and wheels, which are made again when needed.",
+)
+@click.option(
+    "--patience",
+    type=float,
+    default=120.0,
+    show_default=True,
+    help="With --nodes: how many seconds to wait for the jobs that clean.",
 )
 @folder_option
 @yes_option
@@ -69,8 +91,12 @@ def command(
         for leftover in leftovers:
             _remove(leftover.path)
     if as_json:
-        said = {"removed": yes, "leftovers": [asdict(leftover) for leftover in leftovers], "spared": spared}
-        print(json.dumps(said, indent=2))
+        report = {
+            "removed": yes,
+            "leftovers": [asdict(leftover) for leftover in leftovers],
+            "spared": spared,
+        }
+        print(json.dumps(report, indent=2))
     else:
         print(render_leftovers(leftovers, spared, yes))
     return 0
@@ -86,7 +112,9 @@ def _find(
         leftovers += found.leftovers
         if found.spared:
             spared[os.path.basename(folder)] = found.spared
-    for root, study in [os.path.split(folder) for folder in studies] if one else [(root, "") for root in roots]:
+    for root, study in (
+        [os.path.split(folder) for folder in studies] if one else [(root, "") for root in roots]
+    ):
         left, under_way = find_left(root, study)
         leftovers += [weigh(path, "left by a measurement") for path in left]
         spared |= {os.path.basename(folder): "a measurement is under way" for folder in under_way}
@@ -115,58 +143,87 @@ def _remove(path: str) -> None:
 # -- nodes' own disks
 
 
-def _clean_nodes(words: str, roots: Sequence[str], yes: bool, patience_s: float, as_json: bool) -> int:
+def _clean_nodes(
+    nodes_given: str, roots: Sequence[str], yes: bool, patience_s: float, as_json: bool
+) -> int:
     cluster = fetch_cluster()
     root = next((root for root in roots if os.path.isdir(root)), roots[-1])
     hpc_outputs = os.path.join(root, "hpc_outputs")
-    jobs = [_job(node, cluster, hpc_outputs) for node in _choose_nodes(words, cluster)]
+    jobs = [_job(node, cluster, hpc_outputs) for node in _choose_nodes(nodes_given, cluster)]
     if not yes:
         if as_json:
             print(
-                json.dumps({"nodes": [job.node for job in jobs], "script": render_sweep(jobs[0]), "submitted": False})
+                json.dumps(
+                    {
+                        "nodes": [job.node for job in jobs],
+                        "script": render_sweep(jobs[0]),
+                        "submitted": False,
+                    }
+                )
             )
         else:
             names = ", ".join(job.node for job in jobs)
-            print(f"one job of 5 minutes on each of {len(jobs)} nodes: {names}\n\n{render_sweep(jobs[0])}")
+            print(
+                f"one job of 5 minutes on each of {len(jobs)} nodes: {names}\n\n{render_sweep(jobs[0])}"
+            )
             print("--yes submits them")
         return 0
     close_umask()
     os.makedirs(hpc_outputs, exist_ok=True)
-    _write_program(jobs[0].program)
+    write_whole(jobs[0].program, build_agent())
     sent = {job: send_sweep(job) for job in jobs}
     numbers = [number for number, _ in sent.values() if number is not None]
     refused = {job.node: text for job, (number, text) in sent.items() if number is None}
     left = _wait(numbers, patience_s)
     late = [job.node for job, (number, _) in sent.items() if number in left]
-    lines = [line for job, (number, _) in sent.items() if number is not None for line in _report(job, number in left)]
+    lines = [
+        line
+        for job, (number, _) in sent.items()
+        if number is not None
+        for line in _report(job, number in left)
+    ]
     if as_json:
-        print(json.dumps({"submitted": True, "folders": lines, "refused": refused, "waiting": late}, indent=2))
+        print(
+            json.dumps(
+                {"submitted": True, "folders": lines, "refused": refused, "waiting": late}, indent=2
+            )
+        )
     else:
         print(render_swept(lines, refused, late))
     return 1 if refused or late else 0
 
 
-def _choose_nodes(words: str, cluster: Cluster) -> list[Node]:
+def _choose_nodes(nodes_given: str, cluster: Cluster) -> list[Node]:
     """Usable nodes only: a job for a node that is down would wait for ever."""
-    if words == "all":
+    if nodes_given == "all":
         chosen = [node for node in cluster.nodes if node.usable]
         if not chosen:
-            raise input_error("the scheduler names no node that takes jobs", "`windlass site` shows what it says")
+            raise input_error(
+                "the scheduler names no node that takes jobs", "`windlass site` shows what it says"
+            )
         return chosen
     known = {node.name: node for node in cluster.nodes}
     problems = []
-    for name in parse_hostlist(words):
+    for name in parse_hostlist(nodes_given):
         if name not in known:
             problems.append(Problem(f"there is no node {name!r}", "`windlass site` lists them"))
         elif not known[name].usable:
-            problems.append(Problem(f"{name} takes no jobs now: {', '.join(known[name].states)}", "leave it out"))
+            problems.append(
+                Problem(
+                    f"{name} takes no jobs now: {', '.join(known[name].states)}", "leave it out"
+                )
+            )
     if problems:
         raise InputError(problems)
-    return [known[name] for name in parse_hostlist(words)]
+    return [known[name] for name in parse_hostlist(nodes_given)]
 
 
 def _job(node: Node, cluster: Cluster, hpc_outputs: str) -> SweepJob:
-    up = [partition for partition in cluster.partitions if partition.up and partition.name in node.partitions]
+    up = [
+        partition
+        for partition in cluster.partitions
+        if partition.up and partition.name in node.partitions
+    ]
     default = next((partition for partition in up if partition.is_default), up[0] if up else None)
     return SweepJob(
         node=node.name,
@@ -178,13 +235,6 @@ def _job(node: Node, cluster: Cluster, hpc_outputs: str) -> SweepJob:
         queue_file=os.path.join(hpc_outputs, "squeue.json"),
         report=os.path.join(hpc_outputs, f"clean_{node.name}.out"),
     )
-
-
-def _write_program(path: str) -> None:
-    partial = f"{path}.{os.getpid()}"
-    with open(partial, "wb") as file:
-        file.write(build_agent())
-    os.replace(partial, path)
 
 
 def _wait(numbers: Sequence[int], patience_s: float) -> set[int]:
@@ -214,5 +264,5 @@ def _report(job: SweepJob, is_late: bool) -> list[dict[str, object]]:
         try:
             found.append(json.loads(line))
         except ValueError:
-            found.append({"node": job.node, "what": "said", "why": line, "path": "", "bytes": 0})
-    return [said for said in found if said.get("what") != "end"]
+            found.append({"node": job.node, "what": "message", "why": line, "path": "", "bytes": 0})
+    return [one for one in found if one.get("what") != "end"]

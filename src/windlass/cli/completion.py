@@ -23,7 +23,9 @@ def command() -> None:
 
 @command.command("install")
 @_shell
-@click.option("--print", "print_it", is_flag=True, help="Print the shell's function and change no file.")
+@click.option(
+    "--print", "print_it", is_flag=True, help="Print the function of the shell and change no file."
+)
 def install_command(shell: str | None, print_it: bool) -> None:
     """Install completion for SHELL (default: your login shell, $SHELL).
 

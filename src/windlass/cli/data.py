@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from windlass.agent.store import render_contents, render_size
+from windlass.agent.node.store import render_contents
 from windlass.bundle.data import find_items, look_at_item, pack_items
 from windlass.cli.options import json_option
 from windlass.collect.locate import study_roots
-from windlass.errors import input_error
+from windlass.core.errors import input_error
+from windlass.core.paths import find_project
+from windlass.core.units import render_bytes
 from windlass.model import Data
-from windlass.paths import find_project
 from windlass.spec import find_study_file, load_study
 
 _STUDY_ENDINGS = (".yaml", ".yml", ".json")
@@ -30,13 +31,15 @@ class _Wanted:
         if not names:
             file = find_study_file(os.getcwd())
             if file is None:
-                raise input_error("no data named and no study.yaml here", "windlass data pack datasets/dataset1")
+                raise input_error(
+                    "no data named and no study.yaml here", "windlass data pack datasets/dataset1"
+                )
         self.file = file or ""
         if file is not None:
             study = load_study(file)
             self.project = study.project_dir
             self.items = study.data
-            folder = folder or study.said.get("folder")
+            folder = folder or study.given.get("folder")
         else:
             self.project = find_project(os.getcwd())
             self.items = tuple(Data(name) for name in names)
@@ -49,9 +52,15 @@ class _Wanted:
 
 
 _names = click.argument("names", nargs=-1, metavar="[STUDY.yaml | PATHS...]")
-_folder = click.option("--folder", metavar="PATH", help="The project's scratch, where paths are looked up first.")
+_folder = click.option(
+    "--folder",
+    metavar="PATH",
+    help="The scratch folder of the project, where paths are looked up first.",
+)
 _compress = click.option(
-    "--compress", type=click.Choice(["none", "gzip", "zstd", "auto"]), help="Instead of what the study says."
+    "--compress",
+    type=click.Choice(["none", "gzip", "zstd", "auto"]),
+    help="How archives are compressed (default: as in the study file).",
 )
 
 
@@ -82,11 +91,15 @@ def pack(names: tuple[str, ...], compress: str | None, folder: str | None, as_js
         print(json.dumps(entries, indent=2))
         return
     for entry in entries:
-        is_new = any(text.startswith(f"{os.path.realpath(entry['source'])}: packing") for text in made)
+        is_new = any(
+            text.startswith(f"{os.path.realpath(entry['source'])}: packing") for text in made
+        )
         word = "packed" if is_new else "is an archive" if entry.get("foreign") else "unchanged"
         known = entry.get("content_files")
         holds = f"{render_contents(known, entry['content_bytes'])}, " if known else ""
-        print(f"{entry['as']}: {word}, {holds}in {entry['archive']} ({render_size(entry['bytes'])})")
+        print(
+            f"{entry['as']}: {word}, {holds}in {entry['archive']} ({render_bytes(entry['bytes'])})"
+        )
 
 
 @command.command(name="list")

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import click
 
 from windlass.cli.options import folder_option, json_option
-from windlass.cli.status import find_study_or_job
+from windlass.cli.studies import find_study_or_job
 from windlass.collect.advice import Advice, advise
 from windlass.collect.efficiency import Efficiency, fetch_efficiency, read_efficiency
 from windlass.collect.jobs import parse_job
-from windlass.errors import InputError
-from windlass.plan.place import find_line
-from windlass.slurm.ask import ask
+from windlass.core.errors import InputError
+from windlass.core.queue.ask import ask
+from windlass.plan.source_line import find_line
 from windlass.slurm.directives import Option, parse_script, parse_words
 from windlass.slurm.used import fetch_submit_line
 from windlass.view.efficiency import Placed, efficiency_to_json, render_efficiency
@@ -46,7 +46,11 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
     """
     found = _find(study, folder)
     script = None if found.study else _find_script(found.groups[0].jobs[0].name)
-    written = None if script is None else {name: option.value or "" for name, option in script.options.items()}
+    written = (
+        None
+        if script is None
+        else {name: option.value or "" for name, option in script.options.items()}
+    )
     advices = [_place(found, advice, script) for advice in advise(found, written)]
     if as_json:
         print(json.dumps(efficiency_to_json(found, advices), indent=2, default=str))
@@ -55,6 +59,7 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
 
 
 def _find(name: str | None, folder: str | None) -> Efficiency:
+    """The figures of a study, of one of its jobs, or of a job that is not ours, which accounting alone knows."""
     try:
         paths, job = find_study_or_job(name, folder)
     except InputError:
@@ -68,37 +73,43 @@ def _place(found: Efficiency, advice: Advice, script: _Script | None) -> Placed:
     """Where the line stands that is to be changed."""
     if script is not None:
         option = script.options.get(advice.option)
-        return Placed(advice, os.path.relpath(script.path), option.line) if option and option.line else Placed(advice)
-    source = str((found.plan or {}).get("source") or "")
-    if not advice.word or advice.source != "study" or not source:
+        return (
+            Placed(advice, os.path.relpath(script.path), option.line)
+            if option and option.line
+            else Placed(advice)
+        )
+    source = found.plan.source if found.plan is not None else ""
+    if not advice.key or advice.source != "study" or not source:
         return Placed(advice)
     text = _read(source)
-    return Placed(advice, os.path.relpath(source), find_line(text, advice.section, advice.word) if text else 0)
+    return Placed(
+        advice, os.path.relpath(source), find_line(text, advice.section, advice.key) if text else 0
+    )
 
 
 def _find_script(job: str) -> _Script | None:
     """The script that the job was submitted with, if it is still there and of one part."""
     folder, line = fetch_submit_line(job, ask)
-    words = line.split(" ")[1:_WORDS]
-    for first, path in _candidates(folder, words):
+    arguments = line.split(" ")[1:_WORDS]
+    for first, path in _candidates(folder, arguments):
         text = _read(path)
         if text.startswith("#!"):
             script = parse_script(text)
-            options = [*script.options, *parse_words(words[:first], 0)]
+            options = [*script.options, *parse_words(arguments[:first], 0)]
             found = {option.name: option for option in options if isinstance(option, Option)}
             return _Script(path, found) if script.parts == 1 else None
     return None
 
 
-def _candidates(folder: str, words: list[str]) -> Iterator[tuple[int, str]]:
-    """What may be the script of a command line whose quotes are lost: any words of it that together name a file.
+def _candidates(folder: str, arguments: list[str]) -> Iterator[tuple[int, str]]:
+    """What may be the script of a command line whose quotes are lost: any arguments of it that together name a file.
 
-    Each with the number of words before it.
+    Each with the number of arguments before it.
     """
-    for first, word in enumerate(words):
-        for stop in range(first + 1, len(words) + 1):
-            path = os.path.join(folder, " ".join(words[first:stop]))
-            if not word.startswith("-") and os.path.isfile(path):
+    for first, argument in enumerate(arguments):
+        for stop in range(first + 1, len(arguments) + 1):
+            path = os.path.join(folder, " ".join(arguments[first:stop]))
+            if not argument.startswith("-") and os.path.isfile(path):
                 yield first, path
 
 

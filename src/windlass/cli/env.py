@@ -9,20 +9,25 @@ from typing import Any
 
 import click
 
-from windlass.agent.conda import find_environment_folder, is_folder_name
-from windlass.agent.probe import PythonFailed, find_python, probe_python, read_record
-from windlass.bundle.environment import build_now, find_built, find_environment_problems, render_environment
-from windlass.cli.options import CommandWithWords, json_option, place_options, study_options
+from windlass.bundle.environment import (
+    build_now,
+    environment_folder,
+    find_built,
+    find_environment_problems,
+    render_environment,
+)
+from windlass.cli.options import json_option, place_options
 from windlass.cli.request import Asked, read_request
-from windlass.errors import InputError, Problem, input_error
-from windlass.site.here import fetch_here
+from windlass.cli.study_options import CommandWithProgram, study_options
+from windlass.core.errors import InputError, Problem, input_error
+from windlass.environments.shared.probe import PythonFailed, find_python, probe_python, read_record
 
 
-@click.command(cls=CommandWithWords)
+@click.command(cls=CommandWithProgram)
 @click.argument("action", type=click.Choice(["build", "show", "freeze"]))
 @study_options
 @place_options
-@click.option("--here", is_flag=True, help="Build also on a login host.")
+@click.option("--here", is_flag=True, help="Build even on a login host.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, action: str, as_json: bool, **options: Any) -> None:
@@ -32,10 +37,11 @@ def command(ctx: click.Context, /, action: str, as_json: bool, **options: Any) -
     make the same environment elsewhere.
     """
     insist = options["here"]
-    asked = read_request(ctx.meta["words"], {**options, "here": True})
+    asked = read_request(ctx.meta["arguments"], {**options, "here": True})
     if asked.study.environment is None:
         raise input_error(
-            "the study names no environment: trials get what is on PATH", "environment: {venv: .venv} in the study"
+            "the study names no environment: trials get what is on PATH",
+            "environment: {venv: .venv} in the study",
         )
     problems = find_environment_problems(asked.study)
     if problems and action != "show":
@@ -49,14 +55,19 @@ def command(ctx: click.Context, /, action: str, as_json: bool, **options: Any) -
 
 
 def _build(asked: Asked, insist: bool, as_json: bool) -> None:
+    """Build the environment now, instead of in the first job, and print its folder.
+
+    Raises InputError on a login host, unless only wheels are unpacked or `insist` is given.
+    """
     rendered = render_environment(asked.plan)
     assert rendered is not None
-    wheels = rendered["build"] is not None and rendered["build"]["wheels_only"]
-    if asked.cluster is not None and not wheels and not insist:
-        here = fetch_here(asked.cluster, os.environ)
-        if here.is_login_host:
+    wheels = rendered["build"] is not None and rendered["build"].get("wheels_only", False)
+    if not wheels and not insist:
+        here = asked.place.fetch_here()
+        if here is not None and here.is_login_host:
             raise input_error(
-                f"{here.host} is a login host, no place to build on", "`windlass run` builds in a job; `--here` insists"
+                f"{here.host} is a login host, no place to build on",
+                "`windlass run` builds in a job; `--here` insists",
             )
     folder = build_now(asked.plan, lambda text: print(text, file=sys.stderr))
     if as_json:
@@ -66,6 +77,7 @@ def _build(asked: Asked, insist: bool, as_json: bool) -> None:
 
 
 def _show(asked: Asked, problems: list[Problem], as_json: bool) -> None:
+    """Print what is known of the environment: one line for each fact, or JSON."""
     facts = _facts(asked, problems)
     if as_json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
@@ -81,24 +93,36 @@ def _show(asked: Asked, problems: list[Problem], as_json: bool) -> None:
 
 
 def _facts(asked: Asked, problems: list[Problem]) -> dict[str, Any]:
+    """The facts about the environment, with stable keys: what the study asks for, what is wrong, and what is there."""
     environment = asked.study.environment
     assert environment is not None
     facts: dict[str, Any] = {"kind": environment.kind or "none", "value": environment.value}
-    facts |= {"place": environment.place, "modules": list(environment.modules), "setup": list(environment.setup)}
+    facts |= {
+        "place": environment.place,
+        "modules": list(environment.modules),
+        "setup": list(environment.setup),
+    }
     facts["problems"] = [problem.render() for problem in problems]
     if environment.kind == "build" and not problems:
         folder, built = find_built(asked.plan)
         facts |= {"folder": folder, "built": "yes" if built else "no"}
     python = None if problems else _python(asked)
     if python is not None:
-        facts |= {"python": python["python"], "prefix": python["prefix"], "packages": python["packages"]}
+        facts |= {
+            "python": python["python"],
+            "prefix": python["prefix"],
+            "packages": python["packages"],
+        }
     record = read_record(os.path.join(asked.plan.folder, "environment.json"))
     if record is not None:
-        facts["recorded"] = f"Python {record['python']}, {len(record['packages'])} packages, on {record['host']}"
+        facts["recorded"] = (
+            f"Python {record['python']}, {len(record['packages'])} packages, on {record['host']}"
+        )
     return facts
 
 
 def _freeze(asked: Asked, as_json: bool) -> None:
+    """Print the installed packages as `pip freeze` does. Raises InputError where the environment is not built yet."""
     python = _python(asked)
     if python is None:
         raise input_error("the environment is not built yet", "windlass env build")
@@ -111,18 +135,12 @@ def _freeze(asked: Asked, as_json: bool) -> None:
 
 def find_interpreter(asked: Asked) -> str | None:
     """The Python of the study's environment, or else that on PATH; None where there is none yet."""
-    rendered = render_environment(asked.plan)
-    if rendered is None:
+    environment = asked.study.environment
+    if environment is None or not environment.kind:
         return find_python(os.environ)
-    kind, value = rendered["kind"], rendered["value"]
-    if kind == "conda" and not is_folder_name(value):
-        value = find_environment_folder(value, os.environ) or ""
-    elif kind == "uv":
-        value = os.path.join(rendered["project"], ".venv")
-    elif kind == "build":
-        value = find_built(asked.plan)[0]
-    python = os.path.join(value, "bin", "python") if kind else find_python(os.environ)
-    return python if python is not None and os.path.exists(python) else None
+    folder = environment_folder(asked.study, os.environ) or find_built(asked.plan)[0]
+    python = os.path.join(folder, "bin", "python")
+    return python if os.path.exists(python) else None
 
 
 def _python(asked: Asked) -> dict[str, Any] | None:

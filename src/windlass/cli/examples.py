@@ -1,6 +1,6 @@
 """The examples that come with Windlass: which there are, what each shows, and a copy of one that stands by itself.
 
-What an example shows and how it is started is said once, in the comment at the top of its study file.
+What an example shows and how it is started stands once, in the comment at the top of its study file.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from windlass.check.imports import find_imports, find_missing_at_start
-from windlass.errors import InputError, input_error
-from windlass.journal.reason import package_of
+from windlass.core.errors import InputError, input_error
+from windlass.core.journal.reason import package_of
+from windlass.core.paths import find_study_file
 from windlass.model import Study
-from windlass.paths import find_study_file
 
 ALIASES = {"simple": "quickstart", "array": "task-file"}
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # In a wheel; in the repository.
-_PLACES = (os.path.join(_PACKAGE, "_examples"), os.path.join(_PACKAGE, os.pardir, os.pardir, "examples"))
+_PLACES = (
+    os.path.join(_PACKAGE, "_examples"),
+    os.path.join(_PACKAGE, os.pardir, os.pardir, "examples"),
+)
 _TASKS = "tasks.txt"
 _BORROWED = re.compile(r"\.\./([\w-]+)/([\w.-]+)")  # a file of another example
 _SCRIPT = re.compile(r"[\w./-]+\.py\b")
@@ -35,7 +38,8 @@ class Example:
     name: str
     folder: str
     about: str
-    steps: tuple[str, ...]  # what to type inside a copy, perhaps with an explanation behind wide space
+    # What to type inside a copy, perhaps with an explanation behind wide space.
+    steps: tuple[str, ...]
     needs: tuple[str, ...] = ()  # packages that have to be installed before
 
     def commands(self) -> list[str]:
@@ -69,8 +73,13 @@ def _find_needs(folder: str, text: str) -> tuple[str, ...]:
     """Packages that the scripts of a study file import at once; none where the study brings an environment."""
     if re.search(r"^environment:", text, re.MULTILINE):
         return ()
-    scripts = [os.path.normpath(os.path.join(folder, path)) for path in dict.fromkeys(_SCRIPT.findall(text))]
-    imports = find_imports([path for path in scripts if os.path.isfile(path)], [folder], at_start=True)
+    scripts = [
+        os.path.normpath(os.path.join(folder, path))
+        for path in dict.fromkeys(_SCRIPT.findall(text))
+    ]
+    imports = find_imports(
+        [path for path in scripts if os.path.isfile(path)], [folder], at_start=True
+    )
     return tuple(package_of(one.name) for one in imports if one.name not in sys.stdlib_module_names)
 
 
@@ -101,7 +110,9 @@ def choose_example(name: str) -> Example:
     examples = read_examples()
     chosen = examples.get(ALIASES.get(name, name))
     if chosen is None:
-        raise input_error(f"there is no example {name!r}", f"there are {', '.join([*ALIASES, *examples])}")
+        raise input_error(
+            f"there is no example {name!r}", f"there are {', '.join([*ALIASES, *examples])}"
+        )
     return chosen
 
 
@@ -126,24 +137,38 @@ def copy_example(example: Example, target: str) -> None:
     """Write the example to a new or empty folder, with the files it shares with others beside it."""
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise input_error(
-            f"{target} is there already, and not empty", f"windlass init --example {example.name} NEW_FOLDER"
+            f"{target} is there already, and not empty",
+            f"windlass init --example {example.name} NEW_FOLDER",
         )
     try:
         left_out = _left_out(example.folder)
-        shutil.copytree(example.folder, target, ignore=left_out, copy_function=shutil.copyfile, dirs_exist_ok=True)
-        os.chmod(target, os.stat(target).st_mode | stat.S_IWUSR)  # the installation may be read-only
+        shutil.copytree(
+            example.folder,
+            target,
+            ignore=left_out,
+            copy_function=shutil.copyfile,
+            dirs_exist_ok=True,
+        )
+        # The installation may be read-only.
+        os.chmod(target, os.stat(target).st_mode | stat.S_IWUSR)
         for file in sorted(os.listdir(target)):
             if file.endswith((".yaml", ".txt")):
                 _settle(example, os.path.join(target, file))
     except (OSError, shutil.Error) as error:
-        raise input_error(f"the example cannot be written to {target}: {error}", "name another folder") from None
+        raise input_error(
+            f"the example cannot be written to {target}: {error}", "name another folder"
+        ) from None
 
 
 def _left_out(folder: str) -> Callable[[str, list[str]], set[str]]:
     """What an example makes when it is executed: what its .gitignore names."""
     try:
         with open(os.path.join(folder, ".gitignore"), encoding="utf-8") as file:
-            ignored = [line.strip().strip("/") for line in file if line.strip() and not line.startswith("#")]
+            ignored = [
+                line.strip().strip("/")
+                for line in file
+                if line.strip() and not line.startswith("#")
+            ]
     except FileNotFoundError:
         ignored = []
     return shutil.ignore_patterns(*_LITTER, *ignored)
@@ -154,6 +179,9 @@ def _settle(example: Example, path: str) -> None:
     with open(path, encoding="utf-8") as file:
         text = file.read()
     for other, name in set(_BORROWED.findall(text)):
-        shutil.copyfile(os.path.join(example.folder, os.pardir, other, name), os.path.join(os.path.dirname(path), name))
+        shutil.copyfile(
+            os.path.join(example.folder, os.pardir, other, name),
+            os.path.join(os.path.dirname(path), name),
+        )
     with open(path, "w", encoding="utf-8") as file:
         file.write(_from_inside(example.name, _BORROWED.sub(r"\2", text)))

@@ -14,21 +14,19 @@ from typing import Any
 
 import click
 
-from windlass.agent import fitness
-from windlass.agent.probe import find_python
-from windlass.cli.report import StreamReporter
-from windlass.cli.request import Asked, plan_study
+from windlass.agent.node import fitness
 from windlass.collect.locate import study_roots
-from windlass.errors import FolderError
-from windlass.flow import follow_jobs, submit_plan
-from windlass.launch._shell import start_detached
-from windlass.launch.control import send_cancel
-from windlass.paths import StudyPaths
-from windlass.refusals import check_slurm_plan
-from windlass.site.discover import slurm_answers
+from windlass.core.errors import FolderError
+from windlass.core.files import write_whole
+from windlass.core.processes import start_detached
+from windlass.environments.shared.probe import find_python
+from windlass.flow import How, Reporter, check_plan, own_folder, prepare_study
+from windlass.following import wait_for_end
+from windlass.places.base import Agents, Place
+from windlass.places.choose import choose_place
+from windlass.planning import make_plan
 from windlass.site.usage import fetch_answers, fetch_disks
 from windlass.spec import Overrides, study_from_command
-from windlass.submission import agents_may_be_there
 from windlass.view.fitness import FIT, UNFIT, judge, render_fitness
 
 FILE = ".windlass-folder.json"  # in the folder that was looked at
@@ -39,9 +37,15 @@ _SETTLING_S = 5.0  # after a submission, in which the queue may not show the job
 _MOST_QUOTA_LINES = 12
 
 
-def check_folder(path: str, flags: dict[str, Any], on: str | None, site: str | None, here: bool, as_json: bool) -> int:
+def check_folder(
+    path: str, flags: dict[str, Any], on: str | None, site: str | None, as_json: bool
+) -> int:
     """Look at a folder, show what was found and keep it there. Returns the exit code: 1 where it is unfit."""
-    root = os.path.abspath(os.path.expanduser(path)) if path else study_roots(None, os.getcwd(), _scratch())[0]
+    root = (
+        os.path.abspath(os.path.expanduser(path))
+        if path
+        else study_roots(None, os.getcwd(), _scratch())[0]
+    )
     try:
         os.makedirs(root, exist_ok=True)
         place = tempfile.mkdtemp(prefix=".windlass-doctor-", dir=root)
@@ -50,7 +54,7 @@ def check_folder(path: str, flags: dict[str, Any], on: str | None, site: str | N
             f"{root}: no study can be written there ({error.strerror})\n  hint: --folder PATH names another place"
         ) from error
     try:
-        found = _look(root, place, flags, on, site, here)
+        found = _look(root, place, flags, on, site)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     verdict, reasons = judge(found)
@@ -64,7 +68,10 @@ def _scratch() -> str | None:
     return os.environ.get("SCRATCH")
 
 
-def _look(root: str, place: str, flags: dict[str, Any], on: str | None, site: str | None, here: bool) -> dict[str, Any]:
+def _look(
+    root: str, place: str, flags: dict[str, Any], on: str | None, site: str | None
+) -> dict[str, Any]:
+    """Find out how a folder behaves: alone on this machine, then together with another process or a job on a node."""
     found: dict[str, Any] = {"v": VERSION, "folder": root, "time": round(time.time()), "job": None}
     alone = os.path.join(place, "alone")
     os.mkdir(alone)
@@ -74,17 +81,19 @@ def _look(root: str, place: str, flags: dict[str, Any], on: str | None, site: st
     both = os.path.join(place, "both")
     os.mkdir(both)
     fitness.prepare(both)
-    if on == "local" or (on is None and site is None and not slurm_answers()):
-        found["other"] = _ask_process(both)
+    other = choose_place(on, site, True)
+    if other.elsewhere:
+        found["job"], found["other"] = _ask_job(other, root, both, flags)
     else:
-        found["job"], found["other"] = _ask_job(root, both, flags, on, site, here)
+        found["other"] = _ask_process(both)
     return found
 
 
 def _ask_process(folder: str) -> dict[str, Any] | None:
-    words = [sys.executable, "-m", "windlass.agent.fitness", folder]
+    """What a second process on this machine sees in the folder; None where it does not answer."""
+    arguments = [sys.executable, "-m", "windlass.agent.node.fitness", folder]
     with tempfile.TemporaryFile() as errors:
-        process = start_detached(words, (), errors.fileno())
+        process = start_detached(arguments, (), errors.fileno())
         try:
             return fitness.ask(folder, _STARTING_S, lambda: process.poll() is None)
         finally:
@@ -93,66 +102,43 @@ def _ask_process(folder: str) -> dict[str, Any] | None:
 
 
 def _ask_job(
-    root: str, folder: str, flags: dict[str, Any], on: str | None, site: str | None, here: bool
+    place: Place, root: str, folder: str, flags: dict[str, Any]
 ) -> tuple[str, dict[str, Any] | None]:
     """Measure together with a job, which is a study with one short trial in the folder that is looked at."""
     python = "python" if shutil.which("python") else find_python(os.environ) or "python3"
-    words = (python, "-m", "windlass.agent.fitness", folder)
-    study = study_from_command(words, Overrides(name=f"doctor-{time.strftime('%H%M%S')}-{os.getpid()}"))
-    study = replace(study, said={**study.said, "code": "live"})
-    size = {"slots": 1, "cpus": 1, "memory": "1GB", "time": "5m", "agents": 1, "folder": root}
-    asked = plan_study(study, {**flags, **size}, on, site, here)
-    paths = StudyPaths(asked.plan.folder)
-    try:
-        return _ask_submitted(asked, paths, folder)
-    finally:
-        shutil.rmtree(paths.folder, ignore_errors=True)
-        _remove_logs(paths, asked.plan.study.name)
+    arguments = (python, "-m", "windlass.agent.node.fitness", folder)
+    study = study_from_command(
+        arguments, Overrides(name=f"doctor-{time.strftime('%H%M%S')}-{os.getpid()}")
+    )
+    study = replace(study, given={**study.given, "code": "live"})
+    needs = {"slots": 1, "cpus": 1, "memory": "1GB", "time": "5m", "agents": 1, "folder": root}
+    plan = make_plan(place, study, {**flags, **needs})
+    with own_folder(plan.folder) as paths:
+        check_plan(place, plan, Reporter())
+        prepare_study(plan, Reporter(), How())
+        agents = place.start(paths)
+        assert agents is not None and agents.submitted is not None
+        jobs = ", ".join(map(str, agents.submitted.jobs))
+        click.echo(f"waiting for job {jobs} on another node; Ctrl-C cancels it", err=True)
+        try:
+            other = fitness.ask(folder, _QUEUED_S, _is_there(agents))
+            wait_for_end(agents)
+        finally:
+            agents.stop()
+    return jobs, other
 
 
-def _ask_submitted(asked: Asked, paths: StudyPaths, folder: str) -> tuple[str, dict[str, Any] | None]:
-    assert asked.cluster is not None
-    asked.require_scheduler()
-    check_slurm_plan(asked.plan, asked.cluster)
-    quiet = StreamReporter(True)
-    _, submitted = submit_plan(asked.plan, quiet)
-    jobs = [str(job) for job in submitted.jobs]
-    click.echo(f"waiting for job {', '.join(jobs)} on another node; Ctrl-C cancels it", err=True)
-    try:
-        other = fitness.ask(folder, _QUEUED_S, _is_there(paths))
-        follow_jobs(paths, quiet)
-    finally:
-        send_cancel(jobs, only_waiting=False)
-    return ", ".join(jobs), other
-
-
-def _is_there(paths: StudyPaths) -> Callable[[], bool]:
+def _is_there(agents: Agents) -> Callable[[], bool]:
     """Whether the job may still come. The scheduler is asked every ten seconds at most."""
     began = time.monotonic()
-
-    def is_there() -> bool:
-        return time.monotonic() - began < _SETTLING_S or agents_may_be_there(paths)
-
-    return is_there
-
-
-def _remove_logs(paths: StudyPaths, name: str) -> None:
-    try:
-        names = os.listdir(paths.hpc_outputs)
-    except OSError:
-        return
-    for log in names:
-        if log.startswith(name + "_"):
-            os.unlink(os.path.join(paths.hpc_outputs, log))
+    return lambda: time.monotonic() - began < _SETTLING_S or not agents.look()[0]
 
 
 def _keep(root: str, found: dict[str, Any]) -> None:
     """Write the result where `run` finds it, in one step. A folder that cannot be written to keeps none."""
     path = os.path.join(root, FILE)
     try:
-        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
-        os.replace(f"{path}.{os.getpid()}", path)
+        write_whole(path, json.dumps(found, indent=1))
     except OSError:
         pass
 
@@ -163,10 +149,16 @@ def find_folder_warnings(folder: str) -> list[str]:
     try:
         with open(os.path.join(root, FILE), encoding="utf-8") as file:
             found = json.load(file)
-        verdict, reasons, when = found["verdict"], list(map(str, found["reasons"])), float(found["time"])
+        verdict, reasons, when = (
+            found["verdict"],
+            list(map(str, found["reasons"])),
+            float(found["time"]),
+        )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # Nobody has looked, or another version wrote it.
     if verdict == FIT or not reasons:
         return []
     day = time.strftime("%Y-%m-%d", time.localtime(when))
-    return [f"{root} is {verdict}, as `windlass doctor --folder` found on {day}: {'; '.join(reasons)}"]
+    return [
+        f"{root} is {verdict}, as `windlass doctor --folder` found on {day}: {'; '.join(reasons)}"
+    ]

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import sys
 
 from windlass.collect.locate import list_studies, study_roots
-from windlass.paths import StudyPaths, find_study_file
-from windlass.trust import describe_copy
+from windlass.core.paths import StudyPaths, find_study_file
+from windlass.core.planfile import NO_PLAN, read_plan_if_there
+from windlass.core.trust import describe_copy
 
 _COMMAND = re.compile(r"`(windlass (\w+)[^`\n]*)`")
-_AS_OPTION = ("cancel", "explain", "logs", "outputs", "retry", "ticket")
-_AS_ARGUMENT = ("diff", "history", "results", "status", "watch")
+_OF_STUDY = (
+    "cancel",
+    "diff",
+    "explain",
+    "history",
+    "logs",
+    "outputs",
+    "results",
+    "retry",
+    "status",
+    "throttle",
+    "watch",
+)
 _WITH_FILE = ("check", "plan", "run")
 _SAME_WORDS = "…"
 
@@ -27,10 +38,8 @@ def name_study(text: str, paths: StudyPaths) -> str:
 
     def complete(match: re.Match[str]) -> str:
         line, verb = match[1], match[2]
-        if verb in _AS_OPTION and study and " --study" not in line:
-            line += f" --study {shlex.quote(study)}"
-        elif verb in _AS_ARGUMENT and study and not line.endswith("history --all"):
-            line += f" {shlex.quote(study)}"
+        if verb in _OF_STUDY and study and not line.endswith("history --all"):
+            line = line.replace(f"windlass {verb}", f"windlass {verb} {shlex.quote(study)}", 1)
         elif verb in _WITH_FILE and file:
             line += f" {file if file == _SAME_WORDS else shlex.quote(file)}"
         return f"`{line}`"
@@ -59,17 +68,17 @@ def _shortest_name(paths: StudyPaths) -> str:
 def _study_file(paths: StudyPaths) -> str:
     """The file that the study was made from; "" where none is known, or a command without a file means it too.
 
-    A study that was given on the command line has no file: the same words stand there again.
+    A study that was given on the command line has no file: the same arguments stand there again.
     """
-    try:
-        with open(paths.plan, encoding="utf-8") as file:
-            plan = json.load(file)
-        source = str(plan.get("source") or "")
-    except (OSError, ValueError, AttributeError):
+    plan = read_plan_if_there(paths.plan)
+    if plan is NO_PLAN:
         return ""
+    source = plan.source
     if not source:
         return _SAME_WORDS
     usual = find_study_file(os.getcwd())
-    if not os.path.isfile(source) or (usual is not None and os.path.realpath(usual) == os.path.realpath(source)):
+    if not os.path.isfile(source) or (
+        usual is not None and os.path.realpath(usual) == os.path.realpath(source)
+    ):
         return ""
     return os.path.relpath(source) if source.startswith(os.getcwd() + os.sep) else source

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 
-from windlass.counted import counted
+from windlass.core.counted import counted
 
 _FILE = "warnings.txt"  # in the study's folder, one a line
 
@@ -25,7 +25,12 @@ class KnownWarnings:
             self._before = set()
 
     def show(self, warnings: Iterable[str]) -> None:
-        fresh = [text for text in dict.fromkeys(" ".join(text.split()) for text in warnings) if text not in self._met]
+        """Show the warnings that this study has not shown before, each once."""
+        fresh = [
+            text
+            for text in dict.fromkeys(" ".join(text.split()) for text in warnings)
+            if text not in self._met
+        ]
         self._met += fresh
         for text in fresh:
             if text not in self._before:

@@ -11,12 +11,13 @@ from typing import Any
 import click
 
 from windlass.cli.options import json_option
-from windlass.errors import Problem, SchedulerError, input_error
-from windlass.launch._shell import ask
+from windlass.core.errors import Problem, SchedulerError, input_error
+from windlass.core.processes import ask
+from windlass.lint.script import Findings, lint_script
+from windlass.places.slurm.place import SlurmPlace
 from windlass.plan.refuse_script import find_script_problems, find_script_remarks
-from windlass.site.discover import fetch_cluster, slurm_answers
+from windlass.site.discover import fetch_cluster
 from windlass.slurm.directives import parse_script
-from windlass.slurm.lint import Findings, lint_script
 
 _MOST_BYTES = 16 << 20  # four times what Slurm takes by default
 
@@ -34,16 +35,22 @@ def read_findings(path: str, array: str | None = None, site: str | None = None) 
         raise input_error(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if len(text) > _MOST_BYTES:
         limit = f"{_MOST_BYTES >> 20} MB"
-        raise input_error(f"{path}: this is more than {limit}, which sbatch does not take", "is it the right file?")
+        raise input_error(
+            f"{path}: this is more than {limit}, which sbatch does not take",
+            "is it the right file?",
+        )
     found = lint_script(text, path, os.getcwd(), os.environ, array)
     if found.shell and b"\r\n" not in text:
         found = replace(found, problems=(*found.problems, *_ask_shell(found.shell, path)))
-    if site is None and not slurm_answers():
+    if not SlurmPlace.is_offered(site):
         return found
     try:
         cluster = fetch_cluster(site)
     except SchedulerError as error:
-        return replace(found, remarks=(*found.remarks, Problem(f"the cluster was not asked: {error}", "", path)))
+        return replace(
+            found,
+            remarks=(*found.remarks, Problem(f"the cluster was not asked: {error}", "", path)),
+        )
     script = parse_script(text.decode("utf-8", "replace"))
     found = replace(
         found,
@@ -54,13 +61,13 @@ def read_findings(path: str, array: str | None = None, site: str | None = None) 
 
 
 def _ask_shell(shell: str, path: str) -> list[Problem]:
-    """Syntax errors, in the words of the shell that will read the script."""
+    """Syntax errors, as the shell reports them that will read the script."""
     answer = ask([shell, "-n", os.path.abspath(path)])
     if answer.ok or answer.code is None:
         return []
-    said = answer.errors.replace(f"{os.path.abspath(path)}:", "").strip()
-    place = re.match(r"(?:line )?(\d+):\s*", said)
-    first = said[place.end() if place else 0 :].partition("\n")[0]
+    message = answer.errors.replace(f"{os.path.abspath(path)}:", "").strip()
+    place = re.match(r"(?:line )?(\d+):\s*", message)
+    first = message[place.end() if place else 0 :].partition("\n")[0]
     name = os.path.basename(shell)
     return [Problem(f"{name}: {first}", f"{name} -n {path}", path, int(place[1]) if place else 0)]
 
@@ -70,21 +77,44 @@ def _ask_scheduler(path: str, found: Findings, array: str | None) -> Findings:
     answer = ask(["sbatch", "--test-only", *([f"--array={array}"] if array else []), path])
     if answer.ok:
         return found
-    lines = [re.sub(r"^sbatch: (?:error: |fatal: )?", "", line) for line in answer.errors.splitlines()]
-    said = "; ".join(line.removeprefix("allocation failure: ") for line in lines if "Try " not in line)
-    if answer.code is None or "controller" in said:
-        return Findings(found.problems, (*found.remarks, Problem(f"the cluster was not asked: {said}", "", path)))
-    return Findings((Problem(f"sbatch refuses it: {said}", f"sbatch --test-only {path}", path),), found.remarks)
+    lines = [
+        re.sub(r"^sbatch: (?:error: |fatal: )?", "", line) for line in answer.errors.splitlines()
+    ]
+    message = "; ".join(
+        line.removeprefix("allocation failure: ") for line in lines if "Try " not in line
+    )
+    if answer.code is None or "controller" in message:
+        return Findings(
+            found.problems,
+            (*found.remarks, Problem(f"the cluster was not asked: {message}", "", path)),
+        )
+    return Findings(
+        (Problem(f"sbatch refuses it: {message}", f"sbatch --test-only {path}", path),),
+        found.remarks,
+    )
 
 
 def _to_json(problem: Problem) -> dict[str, Any]:
-    return {"file": problem.file, "line": problem.line, "message": problem.message, "hint": problem.hint}
+    return {
+        "file": problem.file,
+        "line": problem.line,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
 
 
 @click.command()
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")
-@click.option("--array", metavar="RANGE", help="The range on sbatch's command line, e.g. 0-24%5.")
-@click.option("--site", metavar="NAME", help="The cluster's profile (default: found out); works also without Slurm.")
+@click.option(
+    "--array",
+    metavar="RANGE",
+    help="The range of the array as given to sbatch, for example 0-24%5.",
+)
+@click.option(
+    "--site",
+    metavar="NAME",
+    help="The profile of the cluster (default: the one that fits this machine); needs no Slurm.",
+)
 @json_option
 def command(scripts: tuple[str, ...], array: str | None, site: str | None, as_json: bool) -> int:
     """Check batch scripts of your own for what Slurm ignores in silence, or breaks on later.
@@ -97,7 +127,10 @@ def command(scripts: tuple[str, ...], array: str | None, site: str | None, as_js
     problems = [problem for found in findings for problem in found.problems]
     remarks = [problem for found in findings for problem in found.remarks]
     if as_json:
-        answer = {"problems": [_to_json(p) for p in problems], "remarks": [_to_json(r) for r in remarks]}
+        answer = {
+            "problems": [_to_json(p) for p in problems],
+            "remarks": [_to_json(r) for r in remarks],
+        }
         print(json.dumps(answer, indent=2, ensure_ascii=False))
         return 2 if problems else 0
     for problem in problems:

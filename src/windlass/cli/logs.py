@@ -15,24 +15,26 @@ from typing import Any
 
 import click
 
-from windlass.claims.register import RegisterFile
 from windlass.cli.hints import name_study
-from windlass.cli.options import find_study, folder_option, json_option
+from windlass.cli.options import folder_option, json_option
+from windlass.cli.studies import find_study_and_trials, name_of, study_and_trials, take_one_trial
 from windlass.cli.terminal import ProgramOutput
 from windlass.collect.attempts import read_attempts, read_retries
-from windlass.collect.index import StudyIndex, read_record
+from windlass.collect.index import StudyIndex, open_index, read_record
 from windlass.collect.joblog import write_joblog
 from windlass.collect.output import CUT_OUTPUT, OutputReader, Piece, last_lines, read_ends
+from windlass.collect.ranks import only_rank
 from windlass.collect.trials import find_trials
-from windlass.counted import counted
-from windlass.damage import has_reported
-from windlass.errors import input_error
-from windlass.journal.fold import TrialRecord
-from windlass.journal.read import journal_files, writer_of
-from windlass.journal.reason import from_traceback, reason_key
-from windlass.paths import StudyPaths
-from windlass.states import State
-from windlass.trialfile import TrialFile
+from windlass.core.claims.register import RegisterFile
+from windlass.core.counted import counted
+from windlass.core.damage import has_reported
+from windlass.core.errors import input_error
+from windlass.core.journal.read import journal_files, writer_of
+from windlass.core.journal.reason import from_traceback, reason_key
+from windlass.core.journal.records import TrialRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.core.trialfile import TrialFile
 from windlass.view.escapes import RED, paint
 from windlass.view.story import render_verdict
 from windlass.view.table import wants_color
@@ -46,20 +48,43 @@ _MOST_NUMBERS = 20
 
 
 @click.command()
-@click.argument("trial", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the trial ends.")
-@click.option("--failed", is_flag=True, help="The last lines of trials that did not end well, equal ones once.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last N lines of each trial (--failed: 10).")
-@click.option("--all", "everything", is_flag=True, help="Also attempts before the trial's last `windlass retry`.")
-@click.option("--joblog", metavar="FILE", help="Write GNU parallel's joblog of all attempts that have ended.")
-@click.option("--study", help="Which study (default: the newest).")
+@study_and_trials("[STUDY] [TRIAL]")
+@click.option("-f", "--follow", is_flag=True, help="Go on printing until the trial ends.")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Show the last lines of all trials that did not end well, equal ones once.",
+)
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    help="Show only the last N lines of each trial (default with --failed: 10).",
+)
+@click.option(
+    "--rank",
+    type=click.IntRange(min=0),
+    help="Show only what this rank printed, of a trial that a launcher has started.",
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show also attempts from before the last `windlass retry` of the trial.",
+)
+@click.option(
+    "--joblog",
+    metavar="FILE",
+    help="Write the joblog of GNU parallel, with all attempts that have ended.",
+)
 @folder_option
 @json_option
 def command(
-    trial: str | None,
+    arguments: tuple[str, ...],
     follow: bool,
     failed: bool,
     lines: int | None,
+    rank: int | None,
     everything: bool,
     joblog: str | None,
     study: str | None,
@@ -76,7 +101,8 @@ def command(
 
     A job's number, as 123_4, shows what the scheduler kept of that job's own output.
     """
-    paths = find_study(study, folder)
+    paths, trials = find_study_and_trials(arguments, study, folder)
+    trial = take_one_trial(trials)
     if joblog is not None:
         click.echo(f"{joblog}: {counted(write_joblog(joblog, paths), 'attempt')}", err=True)
         return 0
@@ -84,9 +110,13 @@ def command(
         _show_job(paths, trial)
         return 0
     register = RegisterFile(paths.claims, "reader").read()
+    if rank is not None and (trial is None or as_json):
+        raise input_error("--rank takes a trial, and no --json", "windlass logs 3 --rank 2")
     if as_json:
         if follow or (trial is None and not failed):
-            raise input_error("--json takes a trial or --failed, and does not follow", "windlass logs 3 --json")
+            raise input_error(
+                "--json takes a trial or --failed, and does not follow", "windlass logs 3 --json"
+            )
         numbers = None if trial is None else find_trials([trial], paths, register.count)
         print(json.dumps(_as_json(paths, numbers, lines, everything), indent=2, ensure_ascii=False))
     elif failed:
@@ -95,22 +125,30 @@ def command(
         _show_all(paths, follow, lines)
     else:
         number = find_trials([trial], paths, register.count)[0]
-        _show_one(paths, number, follow, lines, everything)
+        _show_one(_Shown(paths, number, rank), follow, lines, everything)
     return 1 if has_reported(CUT_OUTPUT) else 0
 
 
 def _show_job(paths: StudyPaths, job: str) -> None:
+    """Print what the scheduler kept of a job's own output, which is not the output of its trials."""
     path = os.path.join(paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job}.out")
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError:
         raise input_error(f"there is no {path}", "windlass status shows the study's jobs") from None
-    empty = f"{path} is empty: the agent had nothing to say; its trials' output is in `windlass logs`"
+    empty = (
+        f"{path} is empty: the agent had nothing to say; its trials' output is in `windlass logs`"
+    )
     print(text.rstrip() or name_study(empty, paths))
 
 
-def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None, everything: bool) -> None:
+def _show_one(shown: _Shown, follow: bool, lines: int | None, everything: bool) -> None:
+    """Print the output of one trial, and with `follow` what it prints from now on.
+
+    With `follow`, wait for a trial that has not started; without, raise InputError.
+    """
+    paths, number = shown.paths, shown.number
     record = read_record(paths, number)
     while record is None or not (record.agent or (record.attempts and not follow)):
         if not follow:
@@ -119,22 +157,24 @@ def _show_one(paths: StudyPaths, number: int, follow: bool, lines: int | None, e
         record = read_record(paths, number)
     attempts, left_out = _attempts(paths, record, everything)
     if left_out:
-        hint = f"windlass logs {number} --all --study {os.path.basename(paths.folder)}"
-        click.echo(f"== attempts before the last `windlass retry` that are left out: {left_out} (`{hint}`)", err=True)
-    shown = _Shown(paths, number)
+        hint = f"windlass logs {name_of(paths)} {number} --all"
+        click.echo(
+            f"== attempts before the last `windlass retry` that are left out: {left_out} (`{hint}`)",
+            err=True,
+        )
     if lines is not None:
         _write(last_lines(shown.pieces(attempts), lines))
     with _open_outputs() as outputs:
         if lines is None:
             _print_pieces(shown.pieces(attempts), outputs)
         if follow:
-            _follow(paths, number, attempts, shown, outputs)
+            _follow(attempts, shown, outputs)
 
 
-def _follow(paths: StudyPaths, number: int, attempts: list[Attempt], shown: _Shown, outputs: Outputs) -> None:
+def _follow(attempts: list[Attempt], shown: _Shown, outputs: Outputs) -> None:
     """Print what a trial prints until it ends, whichever agent executes it."""
     while True:
-        record_now = read_record(paths, number)
+        record_now = read_record(shown.paths, shown.number)
         if record_now is not None and record_now.agent and record_now.state is not State.WAITING:
             attempts = list(dict.fromkeys([*attempts, (record_now.agent, record_now.attempt)]))
         _print_pieces(shown.pieces(attempts), outputs)
@@ -148,7 +188,9 @@ def _goes_on(record: TrialRecord) -> bool:
     return record.state is State.RUNNING or (record.state is State.WAITING and bool(record.agent))
 
 
-def _attempts(paths: StudyPaths, record: TrialRecord, everything: bool) -> tuple[list[Attempt], int]:
+def _attempts(
+    paths: StudyPaths, record: TrialRecord, everything: bool
+) -> tuple[list[Attempt], int]:
     """The attempts at a trial to be shown, in their order, and how many earlier ones are left out."""
     if record.attempts < 2 and record.state is not State.WAITING:
         return [(record.agent, record.attempt)], 0
@@ -156,26 +198,33 @@ def _attempts(paths: StudyPaths, record: TrialRecord, everything: bool) -> tuple
     since = 0.0 if everything else read_retries(paths).get(record.number, 0.0)
     shown = [(story.agent, story.attempt) for story in stories if story.start >= since]
     if not shown:  # none since it was put back: the latest is shown
-        shown = [(story.agent, story.attempt) for story in stories[-1:]] or [(record.agent, record.attempt)]
+        shown = [(story.agent, story.attempt) for story in stories[-1:]] or [
+            (record.agent, record.attempt)
+        ]
     return shown, max(0, len(stories) - len(shown))
 
 
 class _Shown:
     """Reads what several attempts at one trial printed, each from where it last stopped."""
 
-    def __init__(self, paths: StudyPaths, number: int) -> None:
-        self._paths = paths
-        self._number = number
+    def __init__(self, paths: StudyPaths, number: int, rank: int | None = None) -> None:
+        """With `rank`, only what that rank printed."""
+        self.paths = paths
+        self.number = number
+        self._rank = rank
         self._readers: dict[Attempt, OutputReader] = {}
 
     def pieces(self, attempts: list[Attempt]) -> Iterator[Piece]:
         """New pieces. Where there are several attempts, a line on stderr says which one begins."""
         for place, (agent, attempt) in enumerate(attempts):
             if (agent, attempt) not in self._readers:
-                self._readers[agent, attempt] = OutputReader(self._paths, agent)
+                self._readers[agent, attempt] = OutputReader(self.paths, agent)
                 if len(attempts) > 1:
-                    click.echo(f"== attempt {place + 1} of {len(attempts)}, by agent {agent}", err=True)
-            yield from self._readers[agent, attempt].read({attempt: self._number})
+                    click.echo(
+                        f"== attempt {place + 1} of {len(attempts)}, by agent {agent}", err=True
+                    )
+            pieces = self._readers[agent, attempt].read({attempt: self.number})
+            yield from pieces if self._rank is None else only_rank(pieces, self._rank)
 
 
 @dataclass
@@ -196,9 +245,14 @@ def _show_failed(paths: StudyPaths, lines: int) -> None:
     groups: dict[tuple[str, str], _Alike] = {}
     records = index.records(states=_NOT_WELL)
     while batch := list(itertools.islice(records, _BATCH)):
-        attempts = [(record.agent, record.number, record.attempt) for record in batch if record.agent]
+        attempts = [
+            (record.agent, record.number, record.attempt) for record in batch if record.agent
+        ]
         ends = read_ends(paths, attempts, lines)
-        ids = {number: str(trial["id"]) for number, trial in trials.read_many(record.number for record in batch)}
+        ids = {
+            number: str(trial["id"])
+            for number, trial in trials.read_many(record.number for record in batch)
+        }
         for record in batch:
             text = ends.get((record.number, record.attempt), b"")
             verdict = render_verdict(record)
@@ -215,6 +269,7 @@ def _show_failed(paths: StudyPaths, lines: int) -> None:
 
 
 def _head(alike: _Alike) -> str:
+    """The heading above output that several trials share."""
     (number, identifier), *others = alike.trials
     if not others:
         return f"== {number} {identifier} {alike.verdict}"
@@ -224,7 +279,9 @@ def _head(alike: _Alike) -> str:
     return f"== {len(alike.trials)} trials {alike.verdict}: {numbers}{more} ({of_which})"
 
 
-def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, everything: bool) -> list[dict[str, Any]]:
+def _as_json(
+    paths: StudyPaths, numbers: list[int] | None, lines: int | None, everything: bool
+) -> list[dict[str, Any]]:
     """Stable keys: number, id, state, cause, agent, attempt, attempts, stdout, stderr.
 
     Of a trial that was named, what all of its attempts printed; of each failure, what the last one printed.
@@ -264,15 +321,14 @@ def _as_json(paths: StudyPaths, numbers: list[int] | None, lines: int | None, ev
 
 def _read_numbers(paths: StudyPaths) -> dict[str, Mapping[int, int | None]]:
     """By agent, the numbers in its files whose trials have others now; None where the study has no such trial."""
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        return {writer_of(path): index.moved(writer_of(path)) for path in journal_files(paths.journal)}
-    finally:
-        index.close()
+    with open_index(paths) as index:
+        return {
+            writer_of(path): index.moved(writer_of(path)) for path in journal_files(paths.journal)
+        }
 
 
 def _show_all(paths: StudyPaths, follow: bool, lines: int | None) -> None:
+    """Print the output of all trials, each line with the number of its trial, in the order in which agents wrote it."""
     readers: dict[str, OutputReader] = {}
     moved = _read_numbers(paths)
     if lines is not None:
@@ -292,7 +348,10 @@ def _show_all(paths: StudyPaths, follow: bool, lines: int | None) -> None:
 
 
 def _show_ends(
-    paths: StudyPaths, readers: dict[str, OutputReader], lines: int, moved: dict[str, Mapping[int, int | None]]
+    paths: StudyPaths,
+    readers: dict[str, OutputReader],
+    lines: int,
+    moved: dict[str, Mapping[int, int | None]],
 ) -> None:
     """The last lines of each trial, by number."""
     ends: dict[int, bytes] = {}

@@ -7,7 +7,8 @@ import json
 import click
 
 from windlass.cli.hints import name_study
-from windlass.cli.options import find_study, folder_option, json_option
+from windlass.cli.options import folder_option, json_option
+from windlass.cli.studies import find_study_and_trials, name_of, study_and_trials
 from windlass.collect.look import read_register
 from windlass.collect.outputs import (
     best_trial,
@@ -18,26 +19,41 @@ from windlass.collect.outputs import (
     report_cut,
 )
 from windlass.collect.trials import find_trials
-from windlass.counted import counted
-from windlass.errors import input_error
-from windlass.journal.kept import LEFT_BEHIND, KeptFile
-from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
+from windlass.core.counted import counted
+from windlass.core.errors import input_error
+from windlass.core.journal.kept import LEFT_BEHIND, KeptFile
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile
+from windlass.core.units import render_bytes
 from windlass.view.outputs import render_outputs
 
 
 @click.command()
-@click.argument("trials", nargs=-1, metavar="[TRIAL]...")
-@click.option("--study", help="Which study (default: the newest).")
-@click.option("--best", is_flag=True, help="Those of the best trial by the study's metric.")
-@click.option("--to", metavar="FOLDER", help="Write them there, in a folder for each trial, with the paths they had.")
-@click.option("--all", "everything", is_flag=True, help="Also files kept before the last `windlass retry` of a trial.")
-@click.option("--list", "as_list", is_flag=True, help="List them (the default without --to).")
-@click.option("--prune", is_flag=True, help="Drop those of all but the best trial. Only when the study is over.")
+@study_and_trials("[STUDY] [TRIAL]...")
+@click.option(
+    "--best", is_flag=True, help="Take the files of the best trial by the metric of the study."
+)
+@click.option(
+    "--to",
+    metavar="FOLDER",
+    help="Write the files there, in a folder for each trial, with the paths they had.",
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Take also files that were kept before the last `windlass retry` of a trial.",
+)
+@click.option("--list", "as_list", is_flag=True, help="List the files (the default without --to).")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Remove the files of all but the best trial, once the study is over.",
+)
 @folder_option
 @json_option
 def command(
-    trials: tuple[str, ...],
+    arguments: tuple[str, ...],
     study: str | None,
     best: bool,
     to: str | None,
@@ -54,7 +70,7 @@ def command(
 
     TRIAL is a number or an id; `left-behind` stands for files that trials wrote and no pattern names.
     """
-    paths = find_study(study, folder)
+    paths, trials = find_study_and_trials(arguments, study, folder)
     if prune:
         return _prune(paths, as_json)
     chosen = [best_trial(paths)] if best else _ids(trials, paths)
@@ -80,7 +96,10 @@ def command(
 
 
 def _ids(names: tuple[str, ...], paths: StudyPaths) -> list[str]:
-    numbers = find_trials([name for name in names if name != LEFT_BEHIND], paths, read_register(paths).count)
+    """The ids of the trials that the user named. The name for files of unknown trials stays as it is."""
+    numbers = find_trials(
+        [name for name in names if name != LEFT_BEHIND], paths, read_register(paths).count
+    )
     file = TrialFile(paths)
     try:
         ids = [str(file.read(number)["id"]) for number in numbers]
@@ -97,17 +116,39 @@ def _name(file: KeptFile) -> str:
 
 
 def _to_json(file: KeptFile) -> dict[str, object]:
+    """A kept file for `--json`, with the archive and offset where its content lies."""
     kind = "link" if file.target is not None else "folder" if file.is_folder else "file"
-    row: dict[str, object] = {"trial": file.trial, "path": file.path, "kind": kind, "bytes": file.size}
-    return {**row, "target": file.target, "in": file.place, "offset": file.offset, "kept_at": file.time}
+    row: dict[str, object] = {
+        "trial": file.trial,
+        "path": file.path,
+        "kind": kind,
+        "bytes": file.size,
+    }
+    return {
+        **row,
+        "target": file.target,
+        "in": file.place,
+        "offset": file.offset,
+        "kept_at": file.time,
+    }
 
 
 def _prune(paths: StudyPaths, as_json: bool) -> int:
+    """Remove the kept files of all trials but the best. Returns the exit code.
+
+    Raises InputError while trials may still change which one is the best.
+    """
     done = prune_outputs(paths)
     if done.because:
-        raise input_error(f"outputs are dropped when the study is over: {done.because}", "`windlass status` shows it")
+        raise input_error(
+            f"outputs are dropped when the study is over: {done.because}",
+            "`windlass status` shows it",
+        )
     if as_json:
-        print(json.dumps({"best": done.best, "dropped": done.files, "freed_bytes": done.freed_bytes}))
+        print(
+            json.dumps({"best": done.best, "dropped": done.files, "freed_bytes": done.freed_bytes})
+        )
     else:
-        print(f"kept those of {done.best}, dropped {counted(done.files, 'file')} ({done.freed_bytes / 1e6:.1f} MB)")
+        removed = f"{counted(done.files, 'file')} removed ({render_bytes(done.freed_bytes)})"
+        print(f"{name_of(paths)}: the files of {done.best} are kept, {removed}")
     return 0

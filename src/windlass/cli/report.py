@@ -11,16 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.bundle.folder import Prepared
-from windlass.claims import ranges as rs
 from windlass.cli.hints import name_study
 from windlass.collect.follow import Follower
-from windlass.counted import counted
-from windlass.journal.code import render_code
-from windlass.model import Plan
-from windlass.paths import StudyPaths
-from windlass.states import State
+from windlass.core.claims import ranges as rs
+from windlass.core.counted import counted
+from windlass.core.journal.code import render_code
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.flow import Reporter
+from windlass.model import Plan, Submitted
 from windlass.view.escapes import REDRAW
-from windlass.view.plan import render_cost_line
+from windlass.view.plan import render_cost_line, render_submitted
 from windlass.view.progress import Progress, RateMeter, render_line, render_plain
 from windlass.view.table import wants_color
 
@@ -29,7 +30,7 @@ _FIRST_PLAIN_S = 2.0
 _PLAIN_S = 60.0
 
 
-class StreamReporter:
+class StreamReporter(Reporter):
     """Writes to standard error, so that standard output stays the result's."""
 
     def __init__(self, quiet: bool, folder: str = "") -> None:
@@ -45,22 +46,27 @@ class StreamReporter:
         self._notes = 0
 
     def prepared(self, plan: Plan, prepared: Prepared) -> None:
+        """Show how many trials are to do, what has changed since the last run, and what is left out."""
         total = rs.count(prepared.register.current)
         todo = rs.count(prepared.register.todo)
         held = rs.count(prepared.register.held_ranges())
-        said = [f"{plan.study.name}: {counted(total, 'trial')}, {todo:,} to do"]
+        parts = [f"{plan.study.name}: {counted(total, 'trial')}, {todo:,} to do"]
         if held:
-            said.append(f"{held} taken by other agents")
-        said.append(f"{plan.slots} at a time")
-        self.say(", ".join(said))
+            parts.append(f"{held} taken by other agents")
+        parts.append(f"{plan.slots} at a time")
+        self.say(", ".join(parts))
         self._say_changes(prepared, total)
         self.say_code(prepared.code)
         cancelled = rs.count(rs.intersect(prepared.register.cancelled, prepared.register.current))
         if cancelled:
             left_out = counted(cancelled, "cancelled trial is", "cancelled trials are")
-            self.say(f"{left_out} left out; `windlass retry --cancelled` brings back what was cancelled")
+            self.say(
+                f"{left_out} left out; `windlass retry --cancelled` brings back what was cancelled"
+            )
         if prepared.recovered:
-            self.say(f"took back the trials of {counted(len(prepared.recovered), 'agent')} that had died")
+            self.say(
+                f"took back the trials of {counted(len(prepared.recovered), 'agent')} that had died"
+            )
 
     def submitting(self, plan: Plan, present: int) -> None:
         """What the jobs cost that are about to be submitted, beside the agents that are there already."""
@@ -68,23 +74,36 @@ class StreamReporter:
         if cost:
             self.say(cost)
 
+    def started(self, submitted: Submitted | None) -> None:
+        """What was submitted, and how to follow it; nothing of an agent on this machine."""
+        if submitted is not None:
+            self.say(render_submitted(submitted))
+
     def _say_changes(self, prepared: Prepared, total: int) -> None:
         """What is different from the last run: trials that are new or no longer wanted, and settings of done ones."""
         added, former = prepared.added, prepared.former
         new = counted(added, "trial is", "trials are") + " new"
         if added and (former or prepared.dropped):
-            kept = f"; the results of {former} done before are kept (`windlass results --all`)" if former else ""
+            kept = (
+                f"; the results of {former} done before are kept (`windlass results --all`)"
+                if former
+                else ""
+            )
             self.say(f"the command or its settings have changed: {new}{kept}")
         elif added and added < total:
             self.say(f"{new} since the last run")
         if prepared.dropped:
-            dropped = counted(prepared.dropped, "trial of the last run was", "trials of the last run were")
+            dropped = counted(
+                prepared.dropped, "trial of the last run was", "trials of the last run were"
+            )
             self.say(
                 f"warning: {dropped} still waiting and will not be run, because the study no longer asks for that; "
                 "to run everything, run the former command with a name of its own (`-e NAME`)"
             )
         if prepared.changed and prepared.done:
-            kept = counted(prepared.done, "done trial keeps its result", "done trials keep their results")
+            kept = counted(
+                prepared.done, "done trial keeps its result", "done trials keep their results"
+            )
             verb = "differs" if len(prepared.changed) == 1 else "differ"
             self.say(
                 f"note: {' and '.join(prepared.changed)} {verb} from the last run; {kept}, "
@@ -96,7 +115,15 @@ class StreamReporter:
         if code:
             self.say(f"code: {render_code(code)}")
 
-    def progress(self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None) -> None:
+    def progress(
+        self, follower: Follower, total: int, left_s: Callable[[], float | None] | None = None
+    ) -> None:
+        """Show the state of the trials.
+
+        On a terminal one line is redrawn a few times a second; in a pipe a line is added now and then.
+        `left_s` estimates the time left where the follower's own rate is not enough. Notes of agents are shown at once,
+        whatever the interval.
+        """
         now = time.monotonic()
         for note in follower.notes[self._notes :]:
             self.say(note)
@@ -119,7 +146,10 @@ class StreamReporter:
         self._gap_s = min(_PLAIN_S, self._gap_s * 1.5)
         print(render_plain(progress), file=sys.stderr, flush=True)
 
-    def _measure(self, follower: Follower, total: int, now: float, rate_per_s: float | None) -> Progress:
+    def _measure(
+        self, follower: Follower, total: int, now: float, rate_per_s: float | None
+    ) -> Progress:
+        """The numbers that a line of progress is made of. The time left follows from the rate of trials that ended."""
         left = follower.count(State.WAITING) + follower.count(State.RUNNING)
         return Progress(
             total=total,
@@ -134,10 +164,15 @@ class StreamReporter:
         )
 
     def say(self, text: str) -> None:
+        """Print a line, below the live line if there is one; with --quiet print nothing."""
         if self._quiet:
             return
         self.close()
-        print(name_study(text, StudyPaths(self._folder)) if self._folder else text, file=sys.stderr, flush=True)
+        print(
+            name_study(text, StudyPaths(self._folder)) if self._folder else text,
+            file=sys.stderr,
+            flush=True,
+        )
 
     def close(self) -> None:
         """Leave the live line standing and go on below it."""

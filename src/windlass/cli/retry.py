@@ -6,50 +6,72 @@ import json
 
 import click
 
-from windlass.agent.config import read_config
-from windlass.claims import ranges as rs
-from windlass.claims.client import client_name
-from windlass.claims.ranges import Ranges
-from windlass.claims.recover import recover
-from windlass.claims.register import Register, RegisterFile
-from windlass.cli.options import confirm, find_study, folder_option, json_option, yes_option
+from windlass.cli.options import confirm, folder_option, json_option, yes_option
 from windlass.cli.report import StreamReporter
-from windlass.cli.run import show_outcome, show_submitted
+from windlass.cli.run import show_outcome
+from windlass.cli.studies import find_study_and_trials, name_of, study_and_trials
 from windlass.collect.afresh import put_checkpoints_back
 from windlass.collect.trials import find_trials
-from windlass.counted import counted
-from windlass.errors import input_error
-from windlass.flow import chosen_states, follow_jobs, refresh_code, retry_trials, run_folder, submit_folder
-from windlass.launch.local import LocalLauncher
-from windlass.model import Submitted
-from windlass.paths import StudyPaths
-from windlass.states import State
-from windlass.submission import read_terms
-from windlass.trust import refuse_copy
-from windlass.view.plan import render_submitted
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.client import client_name
+from windlass.core.claims.ranges import Ranges
+from windlass.core.claims.recover import recover
+from windlass.core.claims.register import Register, RegisterFile
+from windlass.core.counted import counted
+from windlass.core.errors import input_error
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.core.trust import refuse_copy
+from windlass.flow import How, run_folder
+from windlass.places import place_names
+from windlass.places.choose import place_of
+from windlass.todo import chosen_states, refresh_code, retry_trials
 
 
 @click.command()
-@click.argument("trials", nargs=-1)
-@click.option("--study", help="Which study (default: the newest).")
-@click.option("--failed", is_flag=True, help="All that failed.")
-@click.option("--interrupted", is_flag=True, help="All that were interrupted.")
-@click.option("--cancelled", is_flag=True, help="All that were cancelled.")
-@click.option("--done", is_flag=True, help="Also those that ended well.")
+@study_and_trials("[STUDY] [TRIAL]...")
+@click.option("--failed", is_flag=True, help="Put all trials back that failed.")
+@click.option("--interrupted", is_flag=True, help="Put all trials back that were interrupted.")
+@click.option("--cancelled", is_flag=True, help="Put all trials back that were cancelled.")
+@click.option("--done", is_flag=True, help="Put trials back even if they ended well.")
 @click.option(
-    "--fresh", is_flag=True, help="Begin at the beginning: checkpoints are moved aside, and the command says where."
+    "--fresh",
+    is_flag=True,
+    help="Begin without checkpoints: those that are there are moved aside, and it is printed where they are.",
 )
-@click.option("--keep-going", is_flag=True, help="Go on also where the first trials all fail for the same reason.")
-@click.option("--no-run", is_flag=True, help="Only put them back; agents at work take them, or the next `run`.")
-@click.option("--wait", is_flag=True, help="With Slurm: follow the jobs to the end instead of returning at once.")
-@click.option("--on", type=click.Choice(["slurm", "local"]), help="Where (default: where the study ran).")
-@click.option("-j", "--slots", type=int, help="Trials at a time.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help="Go on even where the first trials all fail for the same reason.",
+)
+@click.option(
+    "--no-run",
+    is_flag=True,
+    help="Only put trials back; agents at work take them, or the next `run` does.",
+)
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="With Slurm: follow the jobs to their end instead of returning at once.",
+)
+@click.option(
+    "--on",
+    type=click.Choice(place_names()),
+    help="Where trials are executed (default: where the study ran).",
+)
+@click.option(
+    "-j",
+    "--slots",
+    type=int,
+    metavar="N",
+    help="How many trials run at the same time on this machine.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @folder_option
 @yes_option
 @json_option
 def command(
-    trials: tuple[str, ...],
+    arguments: tuple[str, ...],
     study: str | None,
     failed: bool,
     interrupted: bool,
@@ -73,10 +95,15 @@ def command(
 
     Like `run`, with the project's code, data and built environment as they are now; the code that is used is printed.
     """
-    paths = find_study(study, folder)
+    paths, trials = find_study_and_trials(arguments, study, folder)
     refuse_copy(paths)
     register = RegisterFile(paths.claims, "reader").read()
-    kinds = ((State.FAILED, failed), (State.INTERRUPTED, interrupted), (State.CANCELLED, cancelled), (State.DONE, done))
+    kinds = (
+        (State.FAILED, failed),
+        (State.INTERRUPTED, interrupted),
+        (State.CANCELLED, cancelled),
+        (State.DONE, done),
+    )
     states = [state for state, wanted in kinds if wanted]
     if trials and states:
         raise input_error("either trials or kinds of trials, not both", "leave one of them out")
@@ -88,22 +115,15 @@ def command(
     moved = _prepare(paths, chosen, fresh)
     put_back = retry_trials(paths, chosen, keep_going)
     if not quiet and not as_json:
-        text = f"{counted(rs.count(put_back), 'trial is', 'trials are')} put back"
+        text = f"{name_of(paths)}: {counted(rs.count(put_back), 'trial is', 'trials are')} put back"
         click.echo("\n".join([text, *_render_moved(moved)]), err=True)
     reporter.say_code(code)
     if no_run or not put_back:
         if as_json:
             print(json.dumps({"study": paths.folder, "put_back": rs.count(put_back)}))
         return 0
-    terms = read_terms(paths)
-    if terms is not None and on != "local":
-        submitted = submit_folder(paths, terms)
-        if not wait:
-            show_submitted(paths, submitted, as_json, reporter)
-            return 0
-        return _follow(paths, submitted, reporter, as_json, quiet)
     try:
-        outcome = run_folder(paths, slots or read_config(paths.plan).slots, LocalLauncher(), reporter)
+        outcome = run_folder(place_of(paths, on), paths, reporter, How(wait=wait, slots=slots))
     finally:
         reporter.close()
     show_outcome(outcome, as_json, quiet)
@@ -121,24 +141,21 @@ def _prepare(paths: StudyPaths, chosen: Ranges, fresh: bool) -> list[str]:
 
 
 def _render_moved(moved: list[str]) -> list[str]:
+    """Where the checkpoints of trials went that begin at the beginning again."""
     if not moved:
         return []
     if len(moved) == 1:
-        return [f"one trial begins at the beginning; its checkpoints up to now were moved to {moved[0]}"]
-    return [f"{len(moved)} trials begin at the beginning; their checkpoints were moved, the first to {moved[0]}"]
+        return [
+            f"one trial begins at the beginning; its checkpoints up to now were moved to {moved[0]}"
+        ]
+    return [
+        f"{len(moved)} trials begin at the beginning; their checkpoints were moved, the first to {moved[0]}"
+    ]
 
 
-def _follow(paths: StudyPaths, submitted: Submitted, reporter: StreamReporter, as_json: bool, quiet: bool) -> int:
-    reporter.say(render_submitted(submitted))
-    try:
-        outcome = follow_jobs(paths, reporter)
-    finally:
-        reporter.close()
-    show_outcome(outcome, as_json, quiet)
-    return outcome.exit_code
-
-
-def _chosen(trials: tuple[str, ...], states: list[State], paths: StudyPaths, register: Register) -> Ranges:
+def _chosen(
+    trials: tuple[str, ...], states: list[State], paths: StudyPaths, register: Register
+) -> Ranges:
     if trials:
         return rs.from_numbers(find_trials(trials, paths, register.count))
     return chosen_states(paths, register, states or [State.FAILED])

@@ -11,34 +11,49 @@ from typing import Any
 
 import click
 
-from windlass.cli.options import CommandWithWords, study_options
 from windlass.cli.request import read_request, warn
+from windlass.cli.study_options import CommandWithProgram, study_options
 from windlass.collect.recorded import read_recording
-from windlass.errors import InputError, SchedulerError, input_error
-from windlass.launch.interactive import SHELL_NAME, render_salloc, with_idle_warning
-from windlass.launch.recording import write_recorder
-from windlass.paths import STUDIES, find_project, find_study_file
-from windlass.plan.refuse import find_interactive_problems, make_interactive
-from windlass.slurm.ask import ask
-from windlass.slurm.rows import QUEUE_ENV, parse_queue, queue_words
-from windlass.slurm.states import ENDED
-from windlass.spec.units import parse_duration_s
-from windlass.view.progress import render_duration
+from windlass.core.errors import InputError, SchedulerError, input_error
+from windlass.core.paths import STUDIES, find_project, find_study_file
+from windlass.core.queue.ask import ask
+from windlass.core.queue.rows import QUEUE_ENV, parse_queue, queue_command
+from windlass.core.queue.states import ENDED
+from windlass.core.units import parse_duration_s, render_limit
+from windlass.places.slurm.interactive import (
+    SHELL_NAME,
+    find_interactive_problems,
+    make_interactive,
+    render_salloc,
+    with_idle_warning,
+)
+from windlass.places.slurm.place import SlurmPlace
+from windlass.places.slurm.recording import write_recorder
 from windlass.view.recorded import render_draft
 
 
-@click.command(cls=CommandWithWords)
+@click.command(cls=CommandWithProgram)
 @study_options
-@click.option("--site", metavar="NAME", help="The cluster's profile (default: found out).")
-@click.option("--dry-run", is_flag=True, help="Only print the command.")
-@click.option("--force", is_flag=True, help="Also where an interactive job of yours is there already.")
-@click.option("--record", is_flag=True, help="Write down what is typed, and draft `environment:` from it at the end.")
+@click.option(
+    "--site",
+    metavar="NAME",
+    help="The profile of the cluster (default: the one that fits this machine).",
+)
+@click.option("--dry-run", is_flag=True, help="Print the command instead of executing it.")
+@click.option(
+    "--force", is_flag=True, help="Ask for the job even if you have an interactive one already."
+)
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Record what is typed, and draft `environment:` of a study file from it at the end.",
+)
 @click.option(
     "--idle-warning",
     metavar="TIME",
     default="30m",
     show_default=True,
-    help="Warn in the terminal when nothing has run for so long; 0: never.",
+    help="Warn in the terminal when nothing has run for this long; 0 warns never.",
 )
 @click.option("--draft", metavar="FOLDER", hidden=True)
 @click.pass_context
@@ -55,9 +70,9 @@ def command(
     """Get an interactive job with the study's needs, for looking around and for finding errors.
 
     It lasts as long as the site allows such jobs by default (often an hour); --time asks for another time. It goes to
-    the site's partition for interactive jobs, where its profile names one; --partition asks for another. Words after --
-    are executed there instead of a shell. It holds what it was given until it ends: leave it with `exit`, and use
-    `windlass run` for the work itself. A request that could never start is refused, as with `run`.
+    the site's partition for interactive jobs, where its profile names one; --partition asks for another. A command
+    after -- is executed there instead of a shell. It holds what it was given until it ends: leave it with `exit`, and
+    use `windlass run` for the work itself. A request that could never start is refused, as with `run`.
 
     With --record it is a bash that remembers: what made the program work (modules, activation, variables) is printed
     at the end as lines for the study's file.
@@ -65,41 +80,53 @@ def command(
     if draft is not None:
         _show_draft(draft)
         return
-    program = ctx.meta["words"] or (os.environ.get("SHELL") or "/bin/bash", "-l")
-    if record:
-        if ctx.meta["words"]:
-            raise input_error("--record is for a shell, not for a command", "leave out what stands after --")
-        program = write_recorder(_recording_folder()) if not dry_run else ("bash", "--rcfile", "RECORDER", "-i")
+    program = _program(ctx.meta["arguments"], record, dry_run)
     has_study = options["study"] or options["configs"] or find_study_file(os.getcwd())
     # Without a study, flags alone say what the job needs.
-    asked = read_request(() if has_study else ("true",), {**options, "on": "slurm"})
-    assert asked.cluster is not None
-    plan = make_interactive(asked.plan, asked.cluster)
-    problems = find_interactive_problems(plan, asked.cluster)
+    asked = read_request(() if has_study else ("true",), {**options, "on": SlurmPlace.name})
+    assert isinstance(asked.place, SlurmPlace)
+    plan = make_interactive(asked.plan, asked.place.cluster)
+    problems = find_interactive_problems(plan, asked.place.cluster)
     if problems:
         raise InputError(problems)
     assert plan.request is not None
     if dry_run:
         print(shlex.join(render_salloc(plan.request, plan.request.time_s, program)))
         return
-    asked.require_scheduler()
+    asked.place.require()
     if not force:
         _refuse_second()
     warn(plan.warnings)
     idle_s = _read_idle_s(idle_warning)
     if idle_s and sys.stdin.isatty():
         program = tuple(with_idle_warning(program, idle_s, plan.request))
-    words = render_salloc(plan.request, plan.request.time_s, program)
+    salloc = render_salloc(plan.request, plan.request.time_s, program)
     where = f" in partition {plan.request.partition}" if plan.request.partition else ""
-    click.echo(f"an interactive job of at most {render_duration(plan.request.time_s)}{where}; `exit` ends it", err=True)
+    click.echo(
+        f"an interactive job of at most {render_limit(plan.request.time_s)}{where}; `exit` ends it",
+        err=True,
+    )
     try:
-        os.execvp(words[0], words)
+        os.execvp(salloc[0], salloc)
     except OSError as error:
-        raise SchedulerError(f"{words[0]}: {error.strerror}") from error
+        raise SchedulerError(f"{salloc[0]}: {error.strerror}") from error
+
+
+def _program(given: tuple[str, ...], record: bool, dry_run: bool) -> tuple[str, ...]:
+    """The program of the interactive job: the given one, a shell that is recorded, or the user's login shell."""
+    if not record:
+        return given or (os.environ.get("SHELL") or "/bin/bash", "-l")
+    if given:
+        raise input_error(
+            "--record is for a shell, not for a command", "leave out what stands after --"
+        )
+    if dry_run:
+        return ("bash", "--rcfile", "RECORDER", "-i")
+    return write_recorder(_recording_folder())
 
 
 def _recording_folder() -> str:
-    """In the project, which the node can see."""
+    """A new folder for a recording, inside the project: the node can see it there."""
     home = os.path.join(find_project(os.getcwd()), STUDIES, "recorded")
     os.makedirs(home, exist_ok=True)
     marker = os.path.join(os.path.dirname(home), ".gitignore")
@@ -125,11 +152,14 @@ def _read_idle_s(text: str) -> float:
     try:
         return 0.0 if text == "0" else parse_duration_s(text)
     except ValueError as error:
-        raise input_error(f"--idle-warning: {error}", "write --idle-warning 30m, or 0 for none") from None
+        raise input_error(
+            f"--idle-warning: {error}", "write --idle-warning 30m, or 0 for none"
+        ) from None
 
 
 def _refuse_second() -> None:
-    text = ask(queue_words(), QUEUE_ENV)
+    """Raise InputError where the user has an interactive job already: a second one is mostly a mistake."""
+    text = ask(queue_command(), QUEUE_ENV)
     if text is None:
         raise SchedulerError("the scheduler does not answer (squeue)\n  hint: try again later")
     for row in parse_queue(text):

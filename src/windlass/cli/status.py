@@ -9,17 +9,12 @@ import sys
 import click
 
 from windlass.cli.hints import name_study, warn_of_copy
-from windlass.cli.options import find_study, folder_option, json_option
-from windlass.collect.jobs import find_job, parse_job
-from windlass.collect.locate import study_roots
+from windlass.cli.options import folder_option, json_option
+from windlass.cli.studies import find_study_or_job
 from windlass.collect.look import look
-from windlass.errors import InputError, input_error
-from windlass.paths import StudyPaths
 from windlass.secrets import mask
 from windlass.view.status import render_status, view_to_json
 from windlass.view.table import wants_color
-
-Job = tuple[int, int | None]  # number, task
 
 
 @click.command()
@@ -39,16 +34,3 @@ def command(study: str | None, folder: str | None, as_json: bool) -> None:
     else:
         shown = name_study(render_status(view, job, wants_color(sys.stdout)), paths)
     print(mask(shown, os.environ))
-
-
-def find_study_or_job(name: str | None, folder: str | None) -> tuple[StudyPaths, Job | None]:
-    """The study of that name, or the one that the job of that number belongs to."""
-    try:
-        return find_study(name, folder), None
-    except InputError:
-        if name is None or parse_job(name) is None:
-            raise
-    found = find_job(name, study_roots(folder, os.getcwd(), os.environ.get("SCRATCH")))
-    if found is None:
-        raise input_error(f"no study has a job {name}", "`squeue --me` lists all your jobs")
-    return found[0], (found[1], found[2])

@@ -40,10 +40,12 @@ def safe_streams() -> Iterator[None]:
 
 
 def _wrap(stream: Any) -> Any:
+    """The stream with escaping around it. It never fails for a character that the terminal does not have."""
     if stream is None or isinstance(stream, SafeStream):
         return stream
     if hasattr(stream, "reconfigure") and stream.errors == "strict":
-        stream.reconfigure(errors="backslashreplace")  # a terminal that knows few characters is no reason to fail
+        # A terminal that knows few characters is no reason to fail.
+        stream.reconfigure(errors="backslashreplace")
     return SafeStream(stream)
 
 

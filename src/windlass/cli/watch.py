@@ -10,14 +10,14 @@ import click
 
 from windlass.cli.hints import name_study
 from windlass.cli.options import folder_option, json_option
-from windlass.cli.status import Job, find_study_or_job
+from windlass.cli.studies import Job, find_study_or_job
 from windlass.collect.jobs import parse_job
 from windlass.collect.look import look
-from windlass.errors import InputError, input_error
-from windlass.launch.inside import fetch_running, look_inside
-from windlass.paths import StudyPaths
-from windlass.spec.units import parse_duration_s
-from windlass.states import State
+from windlass.core.errors import InputError, input_error
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.core.units import parse_duration_s
+from windlass.places.slurm.inside import fetch_running, look_inside
 from windlass.view.table import terminal_width
 from windlass.view.trouble import explain_standstill
 from windlass.view.watch import name_of_job, render_watch, running_in, watch_to_json
@@ -27,11 +27,17 @@ LEAST_S = 30.0  # a look costs the node and the scheduler something
 
 @click.command()
 @click.argument("study", required=False, metavar="[STUDY|JOB]")
-@click.option("--every", metavar="TIME", help="Look again and again, every 30s or slower, until nothing runs.")
-@click.option("--deep", is_flag=True, help="Ask the processes themselves: nvidia-smi and top, inside the job.")
+@click.option(
+    "--every",
+    metavar="TIME",
+    help="Look again at this interval (30s or longer) until nothing runs.",
+)
+@click.option("--deep", is_flag=True, help="Execute nvidia-smi and top inside the job.")
 @folder_option
 @json_option
-def command(study: str | None, every: str | None, deep: bool, folder: str | None, as_json: bool) -> None:
+def command(
+    study: str | None, every: str | None, deep: bool, folder: str | None, as_json: bool
+) -> None:
     """Look inside a running study or job: progress, memory and GPU memory of each trial under way.
 
     Of trials, agents tell this themselves every few seconds. With --deep, and for jobs that Windlass did not start,
@@ -55,7 +61,10 @@ def _parse_pause(every: str | None) -> float | None:
     except ValueError as error:
         raise input_error(str(error), "--every 30s") from None
     if pause_s < LEAST_S:
-        raise input_error(f"--every {every} is too often: nodes and scheduler are everybody's", "--every 30s or slower")
+        raise input_error(
+            f"--every {every} is too often: nodes and scheduler are everybody's",
+            "--every 30s or slower",
+        )
     return pause_s
 
 
@@ -70,13 +79,18 @@ def _find(name: str | None, folder: str | None) -> tuple[StudyPaths | None, Job 
     return paths, job, ""
 
 
-def _look(paths: StudyPaths | None, job: Job | None, foreign: str, deep: bool, as_json: bool) -> bool:
+def _look(
+    paths: StudyPaths | None, job: Job | None, foreign: str, deep: bool, as_json: bool
+) -> bool:
     """Show one look; returns whether there was anything to look at."""
     if paths is None:
         number, nodes = fetch_running(foreign)
         text = look_inside(number, nodes)
         print(
-            json.dumps({"job": foreign, "time": round(time.time(), 1), "deep": text}) if as_json else text, flush=True
+            json.dumps({"job": foreign, "time": round(time.time(), 1), "deep": text})
+            if as_json
+            else text,
+            flush=True,
         )
         return True
     view, now = look(paths), time.time()
@@ -84,7 +98,10 @@ def _look(paths: StudyPaths | None, job: Job | None, foreign: str, deep: bool, a
     jobs = sorted({name for _, agent in pairs if (name := name_of_job(agent))}) if deep else []
     texts = {name: look_inside(*fetch_running(name)) for name in jobs}
     if deep and not jobs:
-        raise input_error("no trial of this study runs in a job now", "--deep looks inside jobs; `windlass status`")
+        raise input_error(
+            "no trial of this study runs in a job now",
+            "--deep looks inside jobs; `windlass status`",
+        )
     if as_json:
         print(json.dumps({**watch_to_json(view, job, now), "deep": texts or None}), flush=True)
         return bool(pairs)

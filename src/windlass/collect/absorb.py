@@ -12,16 +12,16 @@ from typing import Any
 from windlass.collect import rows
 from windlass.collect.cache import TABLES
 from windlass.collect.trial_ids import Moved, TrialIds, renumber
-from windlass.journal.fold import (
+from windlass.core.journal.fold import (
     NUMBER_LIMIT,
-    AgentRecord,
     Folded,
     TrialHistory,
     WriterState,
     fold_events,
     parse_number,
 )
-from windlass.journal.read import JournalReader, for_each, writer_of
+from windlass.core.journal.read import JournalReader, for_each, writer_of
+from windlass.core.journal.records import AgentRecord
 
 BATCH_BYTES = 8 << 20  # of journal in one transaction; bounds memory to some ten times as much
 _PIECE = 50_000  # trials of one range event folded at a time
@@ -74,7 +74,10 @@ def absorb(connection: sqlite3.Connection, pending: Sized, ids: TrialIds) -> Siz
         if not block or journal.reader.offset >= journal.size:
             del left[journal.reader.path]
     gathered.store()
-    read = [(one.writer, one.reader.offset, one.reader.damaged, _render_state(one.state)) for one in grown]
+    read = [
+        (one.writer, one.reader.offset, one.reader.damaged, _render_state(one.state))
+        for one in grown
+    ]
     connection.executemany("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", read)
     if grown:
         bump_generation(connection)
@@ -88,7 +91,10 @@ def _choose(connection: sqlite3.Connection, pending: dict[str, int]) -> list[_Pe
     """
     batch: list[_Pending] = []
     budget = BATCH_BYTES
-    known = {row[0]: row[1:] for row in connection.execute("SELECT writer, offset_bytes, damaged, state FROM journal")}
+    known = {
+        row[0]: row[1:]
+        for row in connection.execute("SELECT writer, offset_bytes, damaged, state FROM journal")
+    }
     for path, size in list(pending.items()):
         found = known.get(writer_of(path))
         if found is not None and found[0] >= size:
@@ -112,6 +118,7 @@ class _Gathered:
         self._numbers: set[int] = set()
 
     def add(self, writer: str, state: WriterState, events: list[dict[str, Any]]) -> None:
+        """Take events of one journal. They are stored once they concern so many trials that memory would grow."""
         name = _name_of(writer, state, events)
         if self._writers.get(name, state) is not state:
             self.store()  # of two journals with the same header, one was put in another's place
@@ -133,7 +140,11 @@ def _name_of(writer: str, state: WriterState, events: Sequence[Event]) -> str:
     if state.agent is not None:
         return state.agent.id
     first = events[0] if events else {}
-    return str(first["id"]) if first.get("e") == "agent" and isinstance(first.get("id"), str) else writer
+    return (
+        str(first["id"])
+        if first.get("e") == "agent" and isinstance(first.get("id"), str)
+        else writer
+    )
 
 
 def clear(connection: sqlite3.Connection) -> None:
@@ -163,22 +174,27 @@ def parse_moved(state: str) -> Moved:
     return {int(number): present for number, present in json.loads(state)["moved"].items()}
 
 
-def _load_journal(path: str, found: tuple[int, int, str] | None) -> tuple[JournalReader, WriterState]:
+def _load_journal(
+    path: str, found: tuple[int, int, str] | None
+) -> tuple[JournalReader, WriterState]:
+    """A reader that goes on where the index stopped, and what has to be remembered of the journal up to there."""
     if found is None:
         return JournalReader(path), WriterState()
     reader = JournalReader(path, found[0])
     reader.damaged = found[1]
-    said = json.loads(found[2])
-    under_way = {int(number): (attempt, start) for number, (attempt, start) in said["open"].items()}
+    saved = json.loads(found[2])
+    under_way = {
+        int(number): (attempt, start) for number, (attempt, start) in saved["open"].items()
+    }
     agent, moved = parse_agent(found[2]), parse_moved(found[2])
-    return reader, WriterState(said["clock"], said["malformed"], under_way, agent, moved)
+    return reader, WriterState(saved["clock"], saved["malformed"], under_way, agent, moved)
 
 
 def _render_state(state: WriterState) -> str:
     agent = None if state.agent is None else vars(state.agent)
-    said = {"clock": state.clock, "malformed": state.malformed, "open": state.open, "agent": agent}
-    said["moved"] = state.moved
-    return json.dumps(said)
+    saved = {"clock": state.clock, "malformed": state.malformed, "open": state.open, "agent": agent}
+    saved["moved"] = state.moved
+    return json.dumps(saved)
 
 
 def _parts(events: list[Event]) -> Iterator[tuple[list[Event], set[int]]]:
@@ -213,11 +229,14 @@ def _touched(event: Event) -> int | Iterator[tuple[Event, Any]] | None:
         return _range_pieces(event)
     live = event.get("live")
     if isinstance(live, dict) and live:
-        return iter([(event, [int(key) for key in live if key.isdecimal() and int(key) < NUMBER_LIMIT])])
+        return iter(
+            [(event, [int(key) for key in live if key.isdecimal() and int(key) < NUMBER_LIMIT])]
+        )
     return None
 
 
 def _range_pieces(event: Event) -> Iterator[tuple[Event, Any]]:
+    """An event about very many trials as several events about fewer, each with the trials that it concerns."""
     try:
         pairs = [(parse_number(first), parse_number(stop)) for first, stop in event["r"]]
     except (TypeError, ValueError):
@@ -233,7 +252,10 @@ def _range_pieces(event: Event) -> Iterator[tuple[Event, Any]]:
 
 
 def _fold_parts(
-    connection: sqlite3.Connection, folded: Folded, parts: list[tuple[str, list[Event]]], numbers: set[int]
+    connection: sqlite3.Connection,
+    folded: Folded,
+    parts: list[tuple[str, list[Event]]],
+    numbers: set[int],
 ) -> None:
     """Take events, each part of one of the writers that `folded` has, into the tables."""
     summary: _Summary = {}
@@ -244,20 +266,31 @@ def _fold_parts(
         fold_events(folded, writer, events)
     _store(connection, folded.histories, summary)
     if folded.notes:
-        connection.executemany("INSERT INTO note VALUES (?, ?, ?, ?, ?)", map(rows.plain_row, folded.notes))
+        connection.executemany(
+            "INSERT INTO note VALUES (?, ?, ?, ?, ?)", map(rows.plain_row, folded.notes)
+        )
 
 
 def _load_rows(connection: sqlite3.Connection, numbers: set[int]) -> Iterator[rows.Row]:
+    """The rows of these trials that the index has. Neighbouring trials are read together."""
     highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
     if highest is None:
         return
     for condition, parameters in rows.chunks(numbers, slack=2):
-        for row in connection.execute(f"SELECT {rows.COLUMNS} FROM trial WHERE {condition}", parameters):
+        for row in connection.execute(
+            f"SELECT {rows.COLUMNS} FROM trial WHERE {condition}", parameters
+        ):
             if row[0] in numbers:
                 yield row
 
 
-def _store(connection: sqlite3.Connection, histories: dict[int, TrialHistory], summary: _Summary) -> None:
+def _store(
+    connection: sqlite3.Connection, histories: dict[int, TrialHistory], summary: _Summary
+) -> None:
+    """Write the histories of trials and add up the summary, both in one step.
+
+    A value that SQLite cannot hold makes all rows of the piece plain, instead of losing them.
+    """
     new_rows = [rows.render_row(number, histories[number]) for number in sorted(histories)]
     connection.execute("SAVEPOINT store")
     try:
@@ -277,6 +310,7 @@ def _store(connection: sqlite3.Connection, histories: dict[int, TrialHistory], s
 
 
 def _count(summary: _Summary, row: rows.Row, sign: int) -> None:
+    """Add a row to the summary by state and cause, or with a `sign` of -1 take it out."""
     key = (row[rows.STATE], row[rows.CAUSE] or "")
     delta = summary.get(key)
     if delta is None:

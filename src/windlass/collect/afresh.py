@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from windlass.agent.checkpoint import Checkpoints
 from windlass.agent.child import Trial
 from windlass.agent.config import read_config, trial_environment
-from windlass.claims import ranges as rs
-from windlass.claims.ranges import Ranges
-from windlass.errors import FolderError
-from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
+from windlass.agent.keep.checkpoint import Checkpoints
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.ranges import Ranges
+from windlass.core.errors import FolderError
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile
 
 
 def put_checkpoints_back(paths: StudyPaths, chosen: Ranges, afresh: Ranges) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.claims.alive import clock_shift_s
 from windlass.collect.trial_ids import Moved, TrialIds, renumber
-from windlass.journal.fold import Span, SpanFields, overlapped_s
-from windlass.journal.read import (
+from windlass.core.claims.alive import clock_shift_s
+from windlass.core.journal.events import Cleaned, Ended, Ranges, Ready, Started, decode_event
+from windlass.core.journal.read import (
     JournalReader,
     for_each,
     is_of_client,
@@ -18,20 +18,26 @@ from windlass.journal.read import (
     read_header,
     writer_of,
 )
-from windlass.paths import StudyPaths
-from windlass.sealed import unseal
+from windlass.core.journal.records import Span, SpanFields, overlapped_s
+from windlass.core.paths import StudyPaths
+from windlass.core.sealed import unseal
 
 
 @dataclass(frozen=True)
 class AttemptStory:
+    """One attempt at a trial, as the journal of its agent recorded it."""
+
     agent: str
     host: str
     attempt: int
     start: float  # by the clock of this machine
-    end: Mapping[str, Any] | None  # the journal's own words; None while it runs, or when its agent was killed
-    code: dict[str, Any] | None = None  # what it was executed with; None where that was not recorded
+    # The journal's event; None while it runs, or when its agent was killed.
+    end: Mapping[str, Any] | None
+    # What it was executed with; None where that was not recorded.
+    code: dict[str, Any] | None = None
     job: dict[str, Any] | None = None  # the job of Slurm's that it ran in
-    stage_in: dict[str, float] = field(default_factory=dict)  # steps of its agent's stage-in, in seconds
+    # Steps of its agent's stage-in, in seconds.
+    stage_in: dict[str, float] = field(default_factory=dict)
     clean_up_s: float | None = None  # that its agent took for it in the end
 
     def times(self, stages: Sequence[str]) -> list[tuple[str, float]]:
@@ -47,7 +53,11 @@ class AttemptStory:
     def span(self) -> SpanFields | None:
         """When it began and ended; None while it runs, and where its end is not recorded."""
         seconds = None if self.end is None else self.end.get("dur")
-        return (self.start, self.start + seconds, self.agent, self.attempt) if isinstance(seconds, float) else None
+        return (
+            (self.start, self.start + seconds, self.agent, self.attempt)
+            if isinstance(seconds, float)
+            else None
+        )
 
 
 def overlapping(stories: Sequence[AttemptStory]) -> float:
@@ -68,16 +78,22 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
     ids = TrialIds(paths)
     stories = []
     journals = journal_files(paths.journal)
-    for path, events in zip(journals, for_each(lambda path: _events_of(path, number, ids), journals), strict=True):
-        starts: dict[int, Mapping[str, Any]] = {}
+    for path, events in zip(
+        journals, for_each(lambda path: _events_of(path, number, ids), journals), strict=True
+    ):
+        starts: dict[int, Started] = {}
         ends: dict[int, Mapping[str, Any]] = {}
-        agent: dict[str, Mapping[str, Any]] = {}
-        for event in events:
-            kind = event.get("e")
-            if kind in ("ready", "cleaned"):
-                agent[kind] = event
-            elif event.get("i") == number and kind in ("start", "end"):
-                (starts if kind == "start" else ends)[event["n"]] = event
+        stage_in: Mapping[str, float] = {}
+        clean_up_s: float | None = None
+        for event in map(decode_event, events):
+            if isinstance(event, Ready):
+                stage_in = event.in_s
+            elif isinstance(event, Cleaned):
+                clean_up_s = event.seconds
+            elif isinstance(event, Started) and event.number == number:
+                starts[event.attempt] = event
+            elif isinstance(event, Ended) and event.number == number:
+                ends[event.attempt] = event.fields
         header = (read_header(path) or {}) if starts else {}
         for attempt, start in starts.items():
             end = ends.get(attempt)
@@ -86,12 +102,12 @@ def read_attempts(paths: StudyPaths, number: int) -> list[AttemptStory]:
                     agent=str(header.get("id") or writer_of(path)),
                     host=str(header.get("host", "")),
                     attempt=attempt,
-                    start=start["t"] + clock_shift_s(header, paths.journal),
+                    start=start.t + clock_shift_s(header, paths.journal),
                     end=end,
                     code=header.get("code"),
                     job=header.get("job"),
-                    stage_in=dict((agent.get("ready") or {}).get("in_s") or {}),
-                    clean_up_s=(agent.get("cleaned") or {}).get("s"),
+                    stage_in=dict(stage_in),
+                    clean_up_s=clean_up_s,
                 )
             )
     return sorted(stories, key=lambda story: story.start)
@@ -104,10 +120,13 @@ def read_retries(paths: StudyPaths) -> dict[int, float]:
     for path in journal_files(paths.journal):
         if not is_of_client(path):
             continue
-        for event in renumber(ids, Moved(), JournalReader(path).read()):
-            if event.get("e") == "retry":
-                for first, stop in event["r"]:
-                    latest.update((number, max(event["t"], latest.get(number, 0.0))) for number in range(first, stop))
+        for event in map(decode_event, renumber(ids, Moved(), JournalReader(path).read())):
+            if isinstance(event, Ranges) and event.is_retry:
+                for first, stop in event.ranges:
+                    latest.update(
+                        (number, max(event.t, latest.get(number, 0.0)))
+                        for number in range(first, stop)
+                    )
     return latest
 
 
@@ -116,7 +135,11 @@ def _events_of(path: str, number: int, ids: TrialIds) -> list[Mapping[str, Any]]
     beginning = ids.beginning(number)
     marks = _marks(number)
     if beginning:
-        of_trial = [event for event in _events(path, (b'"id":"%s"' % beginning.encode(),)) if event.get("e") == "start"]
+        of_trial = [
+            event
+            for event in _events(path, (b'"id":"%s"' % beginning.encode(),))
+            if event.get("e") == "start"
+        ]
         for former in {event["i"] for event in of_trial if type(event.get("i")) is int}:
             marks += _marks(former) if former != number else ()
     return renumber(ids, Moved(), _events(path, marks))

@@ -9,10 +9,10 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from windlass.claims.ranges import Range, contains, normalise
-from windlass.errors import input_error
-from windlass.journal.fold import END, parse_metrics
-from windlass.states import State
+from windlass.core.claims.ranges import Range, contains, normalise
+from windlass.core.errors import input_error
+from windlass.core.journal.fold import END, parse_metrics
+from windlass.core.states import State
 
 STATS = ("last", "min", "max")
 GOALS = ("minimize", "maximize")
@@ -51,7 +51,9 @@ def find_unreported(connection: sqlite3.Connection, metric: str) -> list[tuple[i
     query = "SELECT number, writer, attempt, metrics, state FROM trial WHERE rank = ? AND state <> 'cancelled'"
     if '"' in metric or "\\" in metric or not _has_json(connection):
         ended = connection.execute(f"{query} ORDER BY number", (END,))
-        rows = [row for row in ended if not row[3] or metric not in parse_metrics(json.loads(row[3]))]
+        rows = [
+            row for row in ended if not row[3] or metric not in parse_metrics(json.loads(row[3]))
+        ]
     else:
         if _all_reported(connection, metric):
             return []
@@ -67,7 +69,9 @@ def _all_reported(connection: sqlite3.Connection, metric: str) -> bool:
     """Whether every done trial has a number; answered from the index that the question for the best leaves behind."""
     _, condition = _value_and_condition(metric, 0)
     (with_value,) = connection.execute(f"SELECT count(*) FROM trial WHERE {condition}").fetchone()
-    (done,) = connection.execute("SELECT coalesce(sum(trials), 0) FROM summary WHERE state = 'done'").fetchone()
+    (done,) = connection.execute(
+        "SELECT coalesce(sum(trials), 0) FROM summary WHERE state = 'done'"
+    ).fetchone()
     return bool(with_value == done)
 
 
@@ -86,11 +90,17 @@ def _value_and_condition(metric: str, position: int) -> tuple[str, str]:
 
 
 def _query(connection: sqlite3.Connection, metric: str, goal: str, position: int) -> Iterator[int]:
+    """The numbers of the trials that are done, the best first.
+
+    An index in the database makes this fast also for a million trials; without it the answer is the same.
+    """
     value, condition = _value_and_condition(metric, position)
     order = "DESC" if goal == "maximize" else "ASC"
     name = "best_" + hashlib.blake2b(f"{value} {order}".encode(), digest_size=8).hexdigest()
     try:
-        connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON trial ({value} {order}) WHERE {condition}")
+        connection.execute(
+            f"CREATE INDEX IF NOT EXISTS {name} ON trial ({value} {order}) WHERE {condition}"
+        )
     except sqlite3.OperationalError:
         pass  # busy or full: slower, and the same answer
     query = f"SELECT number FROM trial WHERE {condition} ORDER BY {value} {order}, number"
@@ -98,6 +108,7 @@ def _query(connection: sqlite3.Connection, metric: str, goal: str, position: int
 
 
 def _scan(connection: sqlite3.Connection, metric: str, goal: str, position: int) -> Iterator[int]:
+    """The same as `_query`, row by row, for names that SQLite cannot address, or where it lacks JSON."""
     sign = -1.0 if goal == "maximize" else 1.0
     found: list[tuple[float, int]] = []
     for number, text in connection.execute(

@@ -9,9 +9,9 @@ import sqlite3
 import time
 from dataclasses import dataclass
 
-from windlass.paths import StudyPaths, make_own_folder
+from windlass.core.paths import StudyPaths, make_own_folder
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 11
 MEMORY_BELOW_BYTES = 4 << 20  # so little is read anew faster than a file is worth
 _BUSY_S = 60.0
 _KEPT_S = 30 * 86400.0
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS journal (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS trial (
     number INTEGER PRIMARY KEY, state, cause, t, rank, writer, starts, attempt, start, duration_s, exit_code,
-    signal, stage, output_bytes, rss_mb, cpu_s, step, metrics, note, use, why, more
+    signal, stage, output_bytes, rss_mb, cpu_s, step, metrics, note, use, why, round, more
 );
 CREATE INDEX IF NOT EXISTS trial_not_done ON trial (state) WHERE state <> 'done';
 CREATE TABLE IF NOT EXISTS note (t, writer, text, number, routine);
@@ -105,6 +105,7 @@ def _unused_names(folder: str) -> list[str]:
 
 
 def _open_file(path: str) -> sqlite3.Connection:
+    """Open the file of an index. Raises sqlite3.Error where it is damaged."""
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
     try:
         # Without waiting for the disk: a kill of this process cannot harm the file. A power cut can, but the
@@ -125,7 +126,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
         return
     if version != 0:
         raise sqlite3.DatabaseError(f"the index has schema {version}")
-    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+    )
 
 
 def _private_folder() -> str | None:
@@ -142,8 +145,13 @@ def _private_folder() -> str | None:
 
 
 def _names(folder: str, stem: str) -> list[str]:
+    """The files of indices of one study; none where the folder cannot be listed."""
     try:
-        return [name for name in os.listdir(folder) if name.startswith(stem) and name.endswith(".sqlite")]
+        return [
+            name
+            for name in os.listdir(folder)
+            if name.startswith(stem) and name.endswith(".sqlite")
+        ]
     except OSError:
         return []
 
@@ -154,17 +162,8 @@ def _stem(paths: StudyPaths) -> str:
         inode = os.stat(paths.folder).st_ino
     except OSError:
         inode = 0
-    identity = [os.path.realpath(paths.folder), inode, _creation_id(paths.plan), _boot_id()]
+    identity = [os.path.realpath(paths.folder), inode, "", _boot_id()]
     return hashlib.blake2b(json.dumps(identity).encode(), digest_size=10).hexdigest()
-
-
-def _creation_id(plan_path: str) -> str:
-    try:
-        with open(plan_path, "rb") as file:
-            plan = json.load(file)
-        return str(plan.get("creation_id", "")) if isinstance(plan, dict) else ""
-    except (OSError, ValueError):
-        return ""
 
 
 def _boot_id() -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.claims import ranges as rs
-from windlass.claims.ranges import Ranges
 from windlass.collect.index import StudyIndex
-from windlass.collect.look import find_lost
-from windlass.errors import input_error
-from windlass.paths import StudyPaths
+from windlass.collect.look import find_lost_causes
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.ranges import Ranges
+from windlass.core.errors import input_error
+from windlass.core.meant import did_you_mean
+from windlass.core.paths import StudyPaths
+from windlass.core.states import Cause, State
+from windlass.core.trialfile import TrialFile
 from windlass.secrets import mask_row
-from windlass.states import Cause, State
-from windlass.trialfile import TrialFile
 
 _CHUNK = 2000
 _SHOWN_VALUES = 12
@@ -35,8 +35,10 @@ def parse_states(text: str) -> frozenset[str]:
     known = {str(item.value) for item in (*State, *Cause)}
     wanted = frozenset(part.strip() for part in text.split(",") if part.strip())
     for name in sorted(wanted - known):
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"states: {', '.join(state.value for state in State)}"
+        hint = (
+            did_you_mean(name, sorted(known))
+            or f"states: {', '.join(state.value for state in State)}"
+        )
         raise input_error(f"--state: {name!r} is neither a state nor a cause", hint)
     return wanted
 
@@ -64,7 +66,7 @@ def choose_trials(
     Raises InputError where no trial has a parameter that `where` names. Values of `where` that no included trial has,
     in whatever state, are `unknown` in the answer.
     """
-    lost = find_lost(paths, index) if states is not None else frozenset()
+    lost = find_lost_causes(paths, index) if states is not None else {}
     chosen: list[int] = []
     names: set[str] = set()
     values = [_Values(name, text) for name, texts in where.items() for text in texts]
@@ -85,8 +87,13 @@ def choose_trials(
         trials.close()
     for name in where:
         if names and name not in names:
-            raise input_error(f"--where: no trial has a parameter {name}", f"there are: {', '.join(sorted(names))}")
-    unknown = tuple((f"{one.name}={one.text}", one.render()) for one in values if names and not one.is_found)
+            raise input_error(
+                f"--where: no trial has a parameter {name}",
+                f"there are: {', '.join(sorted(names))}",
+            )
+    unknown = tuple(
+        (f"{one.name}={one.text}", one.render()) for one in values if names and not one.is_found
+    )
     return Chosen(rs.from_numbers(chosen), unknown)
 
 
@@ -100,34 +107,39 @@ class _Values:
     others: dict[str, None] = field(default_factory=dict)
 
     def compare(self, settings: Mapping[str, Any]) -> None:
+        """Look whether a trial has the wanted value; remember some of the other values for the error message."""
         if self.is_found or self.name not in settings:
             return
         value = settings[self.name]
         self.is_found = _equals(value, self.text)
         if len(self.others) <= _SHOWN_VALUES:
             shown = mask_row({self.name: value})[self.name]
-            self.others[shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)] = None
+            self.others[
+                shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+            ] = None
 
     def render(self) -> str:
         more = ", …" if len(self.others) > _SHOWN_VALUES else ""
         return ", ".join(list(self.others)[:_SHOWN_VALUES]) + more
 
 
-def _fates(index: StudyIndex, begin: int, end: int, lost: Collection[int]) -> dict[int, set[str]]:
+def _fates(index: StudyIndex, begin: int, end: int, lost: Mapping[int, str]) -> dict[int, set[str]]:
     """State and cause of each trial of which something is known."""
     found = {}
     for record in index.records(range(begin, end)):
         if record.number in lost:
-            found[record.number] = {State.INTERRUPTED.value, Cause.LOST.value}
+            found[record.number] = {State.INTERRUPTED.value, lost[record.number]}
         else:
             found[record.number] = {record.state.value, *([record.cause] if record.cause else [])}
     return found
 
 
 def _matches(trial: Mapping[str, Any], where: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a trial has, for each parameter, one of the values that were asked for."""
     settings = trial["settings"]
     return all(
-        name in settings and any(_equals(settings[name], text) for text in texts) for name, texts in where.items()
+        name in settings and any(_equals(settings[name], text) for text in texts)
+        for name, texts in where.items()
     )
 
 
@@ -141,7 +153,11 @@ def _equals(value: Any, text: str) -> bool:
         parsed = json.loads(text)
     except ValueError:
         try:
-            parsed = int(text, 0) if text.lower().lstrip("+-").startswith(("0x", "0o", "0b")) else float(text)
+            parsed = (
+                int(text, 0)
+                if text.lower().lstrip("+-").startswith(("0x", "0o", "0b"))
+                else float(text)
+            )
         except ValueError:
             return False
     return type(parsed) is not bool and bool(parsed == value)

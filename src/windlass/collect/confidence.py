@@ -12,7 +12,9 @@ _SMALLEST = 1e-300
 def student_t_quantile(probability: float, degrees: int) -> float:
     """The value that a t-distributed number stays below with `probability`, right to about 12 digits."""
     if not 0.0 < probability < 1.0 or degrees < 1:
-        raise ValueError(f"no quantile for probability {probability} and {degrees} degrees of freedom")
+        raise ValueError(
+            f"no quantile for probability {probability} and {degrees} degrees of freedom"
+        )
     if probability == 0.5:
         return 0.0
     if probability < 0.5:
@@ -48,7 +50,9 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
     """The regularised incomplete beta function."""
     if x <= 0.0 or x >= 1.0:
         return 0.0 if x <= 0.0 else 1.0
-    logarithm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    logarithm = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     if x < (a + 1.0) / (a + b + 2.0):
         return math.exp(logarithm) * _beta_fraction(x, a, b) / a
     return 1.0 - math.exp(logarithm) * _beta_fraction(1.0 - x, b, a) / b

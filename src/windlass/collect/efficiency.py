@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windlass.collect.index import StudyIndex
+from windlass.collect.index import open_index
 from windlass.collect.submissions import Submission, read_submissions
 from windlass.collect.usage import as_number, read_usage
-from windlass.errors import SchedulerError, input_error
-from windlass.journal.fold import AgentRecord
-from windlass.journal.read import JournalReader
-from windlass.paths import StudyPaths
-from windlass.planfile import load_plan
-from windlass.slurm.ask import ask
-from windlass.slurm.states import JobState
+from windlass.core.errors import SchedulerError, input_error
+from windlass.core.journal.read import JournalReader
+from windlass.core.journal.records import AgentRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.planfile import PlanFile, read_plan_file
+from windlass.core.queue.ask import ask
+from windlass.core.queue.states import JobState
 from windlass.slurm.used import JobUse, fetch_uses, highest_together
 from windlass.usage import Usage
 
@@ -42,7 +42,7 @@ class Efficiency:
     study: str = ""  # empty for jobs that are none of ours
     folder: str = ""
     usage: Usage | None = None  # what trials used, one by one
-    plan: Mapping[str, Any] | None = None  # the study's plan.json
+    plan: PlanFile | None = None  # the study's plan.json
 
 
 @dataclass(frozen=True)
@@ -60,28 +60,26 @@ class _Attempt:
 
 def read_efficiency(paths: StudyPaths, only: tuple[int, int | None] | None = None) -> Efficiency:
     """A whole study; `only` one of its arrays, or one task of it."""
-    index = StudyIndex(paths)
-    try:
-        index.refresh()
+    with open_index(paths) as index:
         agents = index.agents()
-    finally:
-        index.close()
     submissions = {submission.id: submission for submission in read_submissions(paths)}
     groups: dict[str, list[tuple[AgentRecord, JobUse]]] = {}
     for agent in agents:
         submission = submissions.get(str((agent.job or {}).get("sub")))
         use = fold_agent(agent, read_attempts(paths.journal_of(agent.id)), submission)
         if _is_meant(use, only):
-            groups.setdefault(use.array if agent.job is not None else LOCAL, []).append((agent, use))
+            groups.setdefault(use.array if agent.job is not None else LOCAL, []).append(
+                (agent, use)
+            )
     accounted = _fetch_accounted(groups)
-    plan = load_plan(paths.plan)
+    plan = read_plan_file(paths.plan)
     return Efficiency(
         groups=tuple(
             replace(_make_group(name, members, accounted or {}), gpu_memory_mb=_device_mb(plan))
             for name, members in groups.items()
         ),
         accounting=None if not any(name != LOCAL for name in groups) else accounted is not None,
-        study=str(plan.get("name", "")),
+        study=plan.name,
         folder=paths.folder,
         usage=read_usage(paths),
         plan=plan,
@@ -99,15 +97,19 @@ def fetch_efficiency(job: str) -> Efficiency:
         )
     if not uses:
         raise input_error(
-            f"accounting does not know job {job}, or it has not begun", "`sacct --jobs` takes 123 and 123_4"
+            f"accounting does not know job {job}, or it has not begun",
+            "`sacct --jobs` takes 123 and 123_4",
         )
     groups: dict[str, list[JobUse]] = {}
     for use in uses:
         groups.setdefault(use.array, []).append(use)
-    return Efficiency(tuple(JobGroup(name, tuple(jobs)) for name, jobs in groups.items()), accounting=True)
+    return Efficiency(
+        tuple(JobGroup(name, tuple(jobs)) for name, jobs in groups.items()), accounting=True
+    )
 
 
 def _is_meant(use: JobUse, only: tuple[int, int | None] | None) -> bool:
+    """Whether a job is among those that were asked for: a whole array, or one task of it."""
     return (
         only is None
         or use.name == str(only[0])
@@ -121,7 +123,10 @@ def _fetch_accounted(groups: Iterable[str]) -> dict[str, JobUse] | None:
     return None if uses is None else {use.name: use for use in uses}
 
 
-def _make_group(name: str, members: Sequence[tuple[AgentRecord, JobUse]], accounted: Mapping[str, JobUse]) -> JobGroup:
+def _make_group(
+    name: str, members: Sequence[tuple[AgentRecord, JobUse]], accounted: Mapping[str, JobUse]
+) -> JobGroup:
+    """A group of jobs that asked for the same, with what journals and accounting know of each."""
     jobs: dict[str, JobUse] = {}
     for _, use in members:  # a job that was started again has several agents, one after another
         jobs[use.name] = _followed(jobs[use.name], use) if use.name in jobs else use
@@ -130,6 +135,7 @@ def _make_group(name: str, members: Sequence[tuple[AgentRecord, JobUse]], accoun
 
 
 def _followed(first: JobUse, second: JobUse) -> JobUse:
+    """The use of a job that was started again: times add up, peaks are the higher one."""
     return replace(
         second,
         elapsed_s=(first.elapsed_s or 0.0) + (second.elapsed_s or 0.0),
@@ -167,7 +173,9 @@ def _first(first: float | None, second: float | None) -> float | None:
 # -- what one agent's journal tells
 
 
-def fold_agent(agent: AgentRecord, attempts: Sequence[_Attempt], submission: Submission | None) -> JobUse:
+def fold_agent(
+    agent: AgentRecord, attempts: Sequence[_Attempt], submission: Submission | None
+) -> JobUse:
     """What an agent was given and what its attempts used, as if it were a job of its own."""
     request = {} if submission is None else submission.request
     job = agent.job or {}
@@ -176,10 +184,13 @@ def fold_agent(agent: AgentRecord, attempts: Sequence[_Attempt], submission: Sub
     elapsed_s = max(0.0, agent.last_seen - agent.start)
     until = max((one.start + one.duration_s for one in attempts), default=agent.last_seen)
     counted_s = elapsed_s if agent.ended else max(0.0, min(until, agent.last_seen) - agent.start)
-    share = elapsed_s / counted_s if counted_s else 1.0  # attempts under way are counted when they end
+    # Attempts under way are counted when they end.
+    share = elapsed_s / counted_s if counted_s else 1.0
     array = job.get("array", job.get("id"))
     return JobUse(
-        name=agent.id if not job else str(array) + ("" if job.get("task") is None else f"_{job['task']}"),
+        name=agent.id
+        if not job
+        else str(array) + ("" if job.get("task") is None else f"_{job['task']}"),
         id=int(job.get("id") or 0),
         state=JobState.DONE if agent.ended else JobState.RUNNING,
         job_name=str(request.get("job_name", "")),
@@ -203,11 +214,23 @@ def _gpu_mb(attempts: Sequence[_Attempt], gpus: float | None) -> float | None:
         return max(of_all)
     own = [(one.start, one.duration_s, one.gpu_mb) for one in attempts if one.gpu_mb is not None]
     together = highest_together(own)
-    return None if together is None else max(together / (gpus or 1.0), *(much for _, _, much in own))
+    return (
+        None if together is None else max(together / (gpus or 1.0), *(much for _, _, much in own))
+    )
 
 
-def _gpu_percent(attempts: Sequence[_Attempt], gpus: float | None, elapsed_s: float) -> float | None:
-    known = [(one.duration_s, one.gpu_percent, one.gpu_of_all) for one in attempts if one.gpu_percent is not None]
+def _gpu_percent(
+    attempts: Sequence[_Attempt], gpus: float | None, elapsed_s: float
+) -> float | None:
+    """How busy the GPUs of a job were over its whole time; None where no attempt could measure it.
+
+    Figures of single processes add up. Figures of the whole device already contain the neighbours, and are averaged.
+    """
+    known = [
+        (one.duration_s, one.gpu_percent, one.gpu_of_all)
+        for one in attempts
+        if one.gpu_percent is not None
+    ]
     if not known:
         return None
     busy = sum(lasted * percent for lasted, percent, _ in known)
@@ -230,11 +253,19 @@ def read_attempts(path: str) -> list[_Attempt]:
     reader = JournalReader(path)
     attempts: list[_Attempt] = []
     while events := reader.read():
-        attempts += [one for event in events if event.get("e") == "end" and (one := _parse_attempt(event)) is not None]
+        attempts += [
+            one
+            for event in events
+            if event.get("e") == "end" and (one := _parse_attempt(event)) is not None
+        ]
     return attempts
 
 
 def _parse_attempt(event: Mapping[str, Any]) -> _Attempt | None:
+    """An attempt from its journal's event; None where that lacks its times.
+
+    Figures that were not measured stay None or 0.
+    """
     start, duration_s = as_number(event.get("start")), as_number(event.get("dur"))
     if start is None or duration_s is None:
         return None
@@ -252,7 +283,7 @@ def _parse_attempt(event: Mapping[str, Any]) -> _Attempt | None:
     )
 
 
-def _device_mb(plan: Mapping[str, Any]) -> float | None:
+def _device_mb(plan: PlanFile) -> float | None:
     """Memory of one GPU, by plan."""
-    pack = plan.get("pack")
+    pack = plan.pack
     return as_number(pack.get("gpu_memory_mb")) if isinstance(pack, dict) else None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from windlass.errors import FolderError
+from windlass.core.paths import StudyPaths
+from windlass.core.planfile import read_plan_file
 from windlass.model import Metric
-from windlass.paths import StudyPaths
-from windlass.planfile import load_plan
 
 
 @dataclass(frozen=True)
@@ -19,18 +17,13 @@ class PlannedFacts:
     name: str
     metric: Metric | None
     seed_name: str
-    patterns: Mapping[str, str | None] = field(default_factory=dict)  # metric → regular expression; None: as usual
-
-
-def read_plan(paths: StudyPaths) -> dict[str, Any]:
-    """What plan.json holds; nothing where there is none or it cannot be read."""
-    try:
-        return load_plan(paths.plan)
-    except FolderError:
-        return {}
+    # Metric → regular expression; None: as usual.
+    patterns: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def read_facts(paths: StudyPaths) -> PlannedFacts:
-    plan = load_plan(paths.plan)
-    metric = Metric(plan["metric"], plan["goal"]) if plan["metric"] else None
-    return PlannedFacts(plan["name"], metric, plan["seed_name"], dict(plan["metrics"]))
+    plan = read_plan_file(paths.plan)
+    metric = Metric(plan.metric, plan.goal) if plan.metric else None
+    return PlannedFacts(
+        plan.name, metric, plan.seed_name, {str(name): regex for name, regex in plan.metrics}
+    )

@@ -9,15 +9,17 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from windlass import __version__
-from windlass.claims.ranges import Ranges, contains
 from windlass.collect.index import StudyIndex
 from windlass.collect.reconcile import FailureGroup
-from windlass.journal.reason import describe_failure, reason_key
-from windlass.paths import StudyPaths
-from windlass.states import Cause, State
-from windlass.trialfile import TrialFile
+from windlass.core.claims.ranges import Ranges, contains
+from windlass.core.ids import settings_as_given
+from windlass.core.journal.reason import describe_failure, reason_key
+from windlass.core.paths import StudyPaths
+from windlass.core.states import Cause, State
+from windlass.core.trialfile import TrialFile
 
-_MOST_READ = 2000  # trials of a group whose settings are compared; of a larger group nothing is claimed
+# Trials of a group whose settings are compared; of a larger group nothing is claimed.
+_MOST_READ = 2000
 _OTHERS_READ = 200
 _NAMED = 10
 
@@ -37,30 +39,45 @@ class Failed(NamedTuple):
     def reason(self) -> str:
         """Why it failed, in one line, as far as anybody knows."""
         cause = self.cause or Cause.FAILED.value
-        text = describe_failure(cause, self.exit_code, self.signal, str(self.why or ""), str(self.note or ""))
+        text = describe_failure(
+            cause, self.exit_code, self.signal, str(self.why or ""), str(self.note or "")
+        )
         return f"{text} (in stage {self.stage})" if self.stage else text
 
 
-def read_failures(paths: StudyPaths, index: StudyIndex, current: Ranges) -> tuple[FailureGroup, ...]:
+def read_failures(
+    paths: StudyPaths, index: StudyIndex, current: Ranges
+) -> tuple[FailureGroup, ...]:
     """The groups of trials that failed, of those that the study has now; the largest group first.
 
     They are worked out once and remembered until a journal grows.
     """
     question = json.dumps(["failures", __version__, current])
-    found = index.remembered(question, lambda: [asdict(group) for group in _find_groups(paths, index, current)])
+    found = index.remembered(
+        question, lambda: [asdict(group) for group in _find_groups(paths, index, current)]
+    )
     return tuple(FailureGroup(**{**group, "trials": tuple(group["trials"])}) for group in found)
 
 
 def _find_groups(paths: StudyPaths, index: StudyIndex, current: Ranges) -> tuple[FailureGroup, ...]:
+    """The failed trials by what they have in common: cause, exit code, signal, stage and reason."""
     key_of = functools.lru_cache(maxsize=4096)(reason_key)
     groups: dict[tuple[Any, ...], list[Failed]] = {}
     for failed in map(Failed._make, index.failed()):
         if contains(current, failed.number):
-            key = (failed.cause, failed.exit_code, failed.signal, failed.stage, key_of(failed.reason))
+            key = (
+                failed.cause,
+                failed.exit_code,
+                failed.signal,
+                failed.stage,
+                key_of(failed.reason),
+            )
             groups.setdefault(key, []).append(failed)
     if not groups:
         return ()
-    settings = _Settings(paths, [n for n in index.numbers((State.DONE, State.FAILED)) if contains(current, n)])
+    settings = _Settings(
+        paths, [n for n in index.numbers((State.DONE, State.FAILED)) if contains(current, n)]
+    )
     try:
         found = [_group(members, settings) for members in groups.values()]
     finally:
@@ -69,6 +86,7 @@ def _find_groups(paths: StudyPaths, index: StudyIndex, current: Ranges) -> tuple
 
 
 def _group(members: Sequence[Failed], settings: _Settings) -> FailureGroup:
+    """A group of failed trials, with the settings that only they share."""
     first = members[0]
     numbers = [member.number for member in members]
     return FailureGroup(
@@ -107,11 +125,13 @@ class _Settings:
         return _differing(shared, self._read(spaced))
 
     def _read(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
-        return (trial["settings"] for _, trial in self._trials.read_many(numbers))
+        return (settings_as_given(trial) for _, trial in self._trials.read_many(numbers))
 
 
 def _agreeing(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name in other and other[name] == value}
+    return {
+        name: value for name, value in settings.items() if name in other and other[name] == value
+    }
 
 
 def _differing(settings: dict[str, Any], others: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -119,7 +139,9 @@ def _differing(settings: dict[str, Any], others: Iterable[Mapping[str, Any]]) ->
     left = dict(settings)
     found: set[str] = set()
     for other in others:
-        changed = [name for name, value in left.items() if name not in other or other[name] != value]
+        changed = [
+            name for name, value in left.items() if name not in other or other[name] != value
+        ]
         found.update(changed)
         for name in changed:
             del left[name]

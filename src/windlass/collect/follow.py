@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from windlass.claims.ranges import Ranges, contains
 from windlass.collect.trial_ids import Event, Moved, TrialIds, iterate_renumbered
-from windlass.journal.read import JournalReader, for_each, is_of_client, journal_files
-from windlass.paths import StudyPaths
-from windlass.states import STATE_OF, State
+from windlass.core.claims.ranges import Ranges, contains
+from windlass.core.journal.read import JournalReader, for_each, is_of_client, journal_files
+from windlass.core.paths import StudyPaths
+from windlass.core.states import STATE_OF, State
 
 _BY_HAND = ("cancel", "retry")  # what users do with trials
 _TOGETHER = 64  # journals that are read at a time
@@ -49,7 +49,8 @@ class Follower:
         self._ids = TrialIds(paths)
         self._moved: dict[str, Moved] = {}  # journal → numbers there whose trials have others now
         self._on_end = on_end
-        self._by_hand: list[tuple[float, bool, Ranges]] = []  # when the user put trials back (true) or cancelled them
+        # When the user put trials back (true) or cancelled them.
+        self._by_hand: list[tuple[float, bool, Ranges]] = []
         self._latest_by_hand = 0.0
         self.counts = [0] * len(_STATES)
         self.counts[_CODE[State.WAITING]] = sum(stop - first for first, stop in included)
@@ -70,16 +71,20 @@ class Follower:
         """Read what is new. True when there was anything."""
         news = False
         paths = journal_files(self._paths.journal)
-        others: list[Event] = []  # of commands, about trials of agents that have died: told after these
+        # Events of commands about trials of dead agents: they are passed on after the agents' own.
+        others: list[Event] = []
         # What the user did comes first: whether a verdict of an agent is older shows by its time.
         ordered = sorted(paths, key=lambda path: not is_of_client(path))
         for begin in range(0, len(ordered), _TOGETHER):
             readers = [
-                self._readers.setdefault(path, JournalReader(path)) for path in ordered[begin : begin + _TOGETHER]
+                self._readers.setdefault(path, JournalReader(path))
+                for path in ordered[begin : begin + _TOGETHER]
             ]
             for reader, block in zip(readers, for_each(_fetch, readers), strict=True):
                 events = _events(reader, block)
-                for event in iterate_renumbered(self._ids, self._moved.setdefault(reader.path, {}), events):
+                for event in iterate_renumbered(
+                    self._ids, self._moved.setdefault(reader.path, {}), events
+                ):
                     news = True
                     if is_of_client(reader.path) and event.get("e") not in _BY_HAND:
                         others.append(event)
@@ -90,6 +95,7 @@ class Follower:
         return news
 
     def _take(self, event: Event) -> None:
+        """Count one event. Requests of the user come from other journals, so their time decides what they concern."""
         kind = event.get("e")
         if kind == "start":
             self._judge(event, _CODE[State.RUNNING])
@@ -115,11 +121,16 @@ class Follower:
         number, when = event["i"], event["t"]
         if when <= self._latest_by_hand:
             for then, is_retry, ranges in self._by_hand:
-                if when <= then and (is_retry or code != _CODE[State.DONE]) and contains(ranges, number):
+                if (
+                    when <= then
+                    and (is_retry or code != _CODE[State.DONE])
+                    and contains(ranges, number)
+                ):
                     return
         self._set(number, code)
 
     def _set(self, number: int, code: int) -> None:
+        """Set the state of a trial and keep the counts right. A trial that is done stays done until it is put back."""
         if number >= len(self._states):
             return
         old = self._states[number]

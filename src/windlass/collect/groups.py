@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import math
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect.confidence import ci95_half_width
-from windlass.errors import input_error
-from windlass.states import State
+from windlass.core.errors import input_error
+from windlass.core.meant import did_you_mean
+from windlass.core.states import State
 
 Row = dict[str, Any]
 
@@ -40,7 +40,9 @@ class GroupRow:
     nan: int
 
     def to_row(self) -> Row:
-        settings = {reserved_name(name, _GROUP_KEYS): value for name, value in self.settings.items()}
+        settings = {
+            reserved_name(name, _GROUP_KEYS): value for name, value in self.settings.items()
+        }
         return {**settings, **{key: getattr(self, key) for key in GROUP_STATISTICS}}
 
 
@@ -75,7 +77,11 @@ def _metric_columns(layout: tuple[str, ...], metric: str) -> Mapping[str, str]:
 
 
 def group_rows(
-    rows: Iterable[Row], by: Sequence[str] | None, metric: str, stat: str = "last", seed_name: str = "seed"
+    rows: Iterable[Row],
+    by: Sequence[str] | None,
+    metric: str,
+    stat: str = "last",
+    seed_name: str = "seed",
 ) -> list[GroupRow]:
     """Rows with equal values of the parameters `by` (default: all but the seed) as one, in order."""
     if stat not in _STAT_SUFFIX:
@@ -100,8 +106,7 @@ def group_rows(
 def _check_names(by: Sequence[str], known: Sequence[str]) -> None:
     for name in by:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"one of: {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"one of: {', '.join(known)}"
             raise input_error(f"there is no parameter {name!r} to group by", hint)
 
 
@@ -118,6 +123,7 @@ class _Group:
     nan: int = 0
 
     def add(self, state: str, value: Any) -> None:
+        """Add one trial. Mean and deviation are updated one by one (Welford), so that no values have to be kept."""
         if state in _NOT_WELL:
             self.failed += 1
         if not isinstance(value, (int, float)) or state == State.RUNNING.value:  # none, or text
@@ -131,6 +137,7 @@ class _Group:
             self.squares += delta * (value - self.mean)
 
     def finish(self) -> GroupRow:
+        """The row of the group. A deviation and an interval need two values at least."""
         enough = self.n >= 2
         std = math.sqrt(self.squares / (self.n - 1)) if enough else None
         return GroupRow(

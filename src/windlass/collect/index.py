@@ -13,18 +13,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any
 
-from windlass.claims.ranges import Range, contains, normalise
 from windlass.collect import absorb, rows
 from windlass.collect.best import STATS, best_numbers, find_unreported
 from windlass.collect.cache import MEMORY_BELOW_BYTES, Cache, open_cache, open_memory, replace_cache
-from windlass.collect.missing import lacks_ends, may_be_behind, read_ended, renew_listing, report_missing
+from windlass.collect.missing import (
+    Expected,
+    lacks_ends,
+    may_be_behind,
+    read_expected,
+    renew_listing,
+    report_missing,
+)
 from windlass.collect.timeleft import Durations
 from windlass.collect.trial_ids import TrialIds
-from windlass.errors import FolderError
-from windlass.journal.fold import AgentRecord, MetricSummary, Note, TrialRecord
-from windlass.journal.read import for_each, journal_files, writer_of
-from windlass.paths import StudyPaths
-from windlass.states import State
+from windlass.core.claims.ranges import Range, contains, normalise
+from windlass.core.errors import FolderError
+from windlass.core.journal.fold import CANCEL, END
+from windlass.core.journal.read import for_each, journal_files, writer_of
+from windlass.core.journal.records import AgentRecord, MetricSummary, Note, TrialRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
 
 _LATEST = 1000  # trials whose durations tell the spread of all
 _NOT_WELL = (State.FAILED, State.INTERRUPTED, State.CANCELLED)
@@ -32,7 +40,7 @@ _PAUSES_S = (0.0, 0.3, 0.7, 1.5)  # before another look for records that must be
 
 
 class StudyIndex:
-    """What the journals said at the last `refresh`. Never the only copy of anything.
+    """What the journals held at the last `refresh`. Never the only copy of anything.
 
     Small journals are read into memory. Larger ones go to a file on local disk that is found again next time,
     so that only what is new is read. Several processes may use that file at once.
@@ -41,9 +49,11 @@ class StudyIndex:
     def __init__(self, paths: StudyPaths) -> None:
         self._paths = paths
         self._small = True
-        self._opened: Cache | None = None  # by the first look, which tells how large the journals are
+        # By the first look, which tells how large the journals are.
+        self._opened: Cache | None = None
         self._ids = TrialIds(paths)
-        self._printed: dict[str, Mapping[int, MetricSummary]] = {}  # metric → values that kept output has
+        # Metric → values that kept output has.
+        self._printed: dict[str, Mapping[int, MetricSummary]] = {}
 
     def close(self) -> None:
         if self._opened is not None:
@@ -69,20 +79,22 @@ class StudyIndex:
         Raises FolderError for one that cannot be read, JournalVersionError for one of a newer version.
         """
         # Before the journals: what an agent let go of by now has been journalled before that.
-        ended = read_ended(self._paths)
+        expected = read_expected(self._paths)
         try:
             self._refresh(self._sizes())
-            self._catch_up(ended)
+            self._catch_up(expected)
         except OSError as error:
             remedy = "make it readable for this user, or move it out of the journal's folder"
             path = error.filename or self._paths.journal
             raise FolderError(f"{path}: {error.strerror or error}\n  hint: {remedy}") from error
-        report_missing(self._paths, ended, self)
+        report_missing(self._paths, expected, self)
 
-    def _catch_up(self, ended: Sequence[Range]) -> None:
+    def _catch_up(self, expected: Expected) -> None:
         """Look again where trials have ended without a record: a network file system may show earlier journals."""
         for pause_s in _PAUSES_S:
-            if not lacks_ends(self._paths, list(ended), self) or not may_be_behind(self._paths.journal):
+            if not lacks_ends(self._paths, expected, self) or not may_be_behind(
+                self._paths.journal
+            ):
                 return
             time.sleep(pause_s)
             is_recent = renew_listing(self._paths.journal)
@@ -94,9 +106,13 @@ class StudyIndex:
         """Numbers of trials that have no record of their own, but one of another trial, in order."""
         numbers: set[int] = set()
         for (state,) in self._select("SELECT state FROM journal"):
-            numbers |= {number for number, present in absorb.parse_moved(state).items() if present is None}
+            numbers |= {
+                number for number, present in absorb.parse_moved(state).items() if present is None
+            }
         recorded = (
-            {number for (number,) in self._select("SELECT number FROM trial WHERE starts > 0")} if numbers else ()
+            {number for (number,) in self._select("SELECT number FROM trial WHERE starts > 0")}
+            if numbers
+            else ()
         )
         return sorted(numbers.difference(recorded))
 
@@ -110,15 +126,35 @@ class StudyIndex:
         query = "SELECT number FROM trial WHERE number >= ? AND starts > 0 ORDER BY number"
         return [number for (number,) in self._select(query, (first,))]
 
-    def count_recorded(self, included: Sequence[Range]) -> int:
-        """How many of these trials have a record of how they ended."""
-        listed = ", ".join(f"'{state.value}'" for state in (State.DONE, *_NOT_WELL))
+    def count_recorded(self, included: Sequence[Range], interrupted: bool = False) -> int:
+        """How many of these trials have a record of how they ended; with `interrupted`, also of how it was stopped."""
+        states = [
+            state
+            for state in (State.DONE, *_NOT_WELL)
+            if interrupted or state is not State.INTERRUPTED
+        ]
+        listed = ", ".join(f"'{state.value}'" for state in states)
 
         def compute() -> int:
             query = f"SELECT count(*) FROM trial WHERE number >= ? AND number < ? AND state IN ({listed})"
             return sum(next(self._select(query, (first, stop)))[0] for first, stop in included)
 
-        return int(self.remembered(f"recorded {json.dumps(list(included))}", compute))
+        return int(self.remembered(f"recorded {interrupted} {json.dumps(list(included))}", compute))
+
+    def list_behind(self, included: Sequence[Range], count: int, is_cancelled: bool) -> list[int]:
+        """Those of these trials whose latest record is of an earlier round than `count`.
+
+        Where trials have ended, a record that they were cancelled is one of an earlier round.
+        """
+        which = f"rank = {END} AND coalesce(round, 0) < ?" + (
+            "" if is_cancelled else f" OR rank = {CANCEL}"
+        )
+        query = f"SELECT number FROM trial WHERE number >= ? AND number < ? AND ({which})"
+        return [
+            number
+            for first, stop in included
+            for (number,) in self._select(query, (first, stop, count))
+        ]
 
     def _refresh(self, sizes: dict[str, int]) -> None:
         if self._opened is None:
@@ -128,7 +164,9 @@ class StudyIndex:
             self._open(sizes)
         try:
             self._read_new(sizes)
-        except sqlite3.OperationalError:  # held by another process for long, or no room: do without the file
+        except (
+            sqlite3.OperationalError
+        ):  # held by another process for long, or no room: do without the file
             self.close()
             self._opened = open_memory()
             self._read_new(sizes)
@@ -140,8 +178,12 @@ class StudyIndex:
         counts = dict.fromkeys(State, 0)
         for state, _, number in self._state_counts(total, included):
             counts[State(state)] += number
-        everything = total if included is None else sum(stop - first for first, stop in normalise(included))
-        counts[State.WAITING] = everything - sum(n for state, n in counts.items() if state != State.WAITING)
+        everything = (
+            total if included is None else sum(stop - first for first, stop in normalise(included))
+        )
+        counts[State.WAITING] = everything - sum(
+            n for state, n in counts.items() if state != State.WAITING
+        )
         return counts
 
     def causes(self, total: int, included: Sequence[Range] | None = None) -> dict[str, int]:
@@ -169,11 +211,18 @@ class StudyIndex:
 
     def unreported(self, metric: str) -> list[tuple[int, str, int]]:
         """Trials whose journals have no value of a metric, as `find_unreported` returns them."""
-        found: list[tuple[int, str, int]] = self._retried(lambda: find_unreported(self._cache.connection, metric))
+        found: list[tuple[int, str, int]] = self._retried(
+            lambda: find_unreported(self._cache.connection, metric)
+        )
         return found
 
     def _with_printed(self, record: TrialRecord) -> TrialRecord:
-        found = {name: values[record.number] for name, values in self._printed.items() if record.number in values}
+        """The record with metrics that were found in its output. What the trial reported itself comes first."""
+        found = {
+            name: values[record.number]
+            for name, values in self._printed.items()
+            if record.number in values
+        }
         return replace(record, metrics={**found, **record.metrics}) if found else record
 
     def numbers(self, states: Collection[State]) -> Iterator[int]:
@@ -182,9 +231,11 @@ class StudyIndex:
         return (number for (number,) in self._select(query))
 
     def failed(self) -> Iterator[tuple[Any, ...]]:
-        """Number, cause, exit code, signal, stage, last words and note of each trial that failed."""
+        """Number, cause, exit code, signal, stage, last lines and note of each trial that failed."""
         columns = "number, cause, exit_code, signal, stage, why, note"
-        return self._select(f"SELECT {columns} FROM trial WHERE 1{_state_condition((State.FAILED,))} ORDER BY number")
+        return self._select(
+            f"SELECT {columns} FROM trial WHERE 1{_state_condition((State.FAILED,))} ORDER BY number"
+        )
 
     def tried_again(self) -> Iterator[TrialRecord]:
         """Trials that were begun more than once, in order."""
@@ -195,7 +246,7 @@ class StudyIndex:
         return next(self.records([number]), None)
 
     def running(self) -> list[TrialRecord]:
-        """Trials whose last word is that they run; whether their agents live is another question."""
+        """Trials whose last event is a start; whether their agents live is another question."""
         return list(self.records(states=(State.RUNNING,)))
 
     def best(
@@ -209,24 +260,36 @@ class StudyIndex:
     ) -> list[TrialRecord]:
         """Trials that are done with the best finite values, best first; of equals the lower number first."""
         numbers = self._retried(
-            lambda: best_numbers(self._cache.connection, metric, goal, stat, limit=limit, included=included)
+            lambda: best_numbers(
+                self._cache.connection, metric, goal, stat, limit=limit, included=included
+            )
         )
         if self._printed.get(metric):
             numbers = [*numbers, *_included(self._printed[metric], included)]
         records = [record for record in self.records(numbers) if record.state is State.DONE]
         position, sign = STATS.index(stat), -1.0 if goal == "maximize" else 1.0
-        ranked = [(sign * record.metrics[metric][position], record.number, record) for record in records]
+        ranked = [
+            (sign * record.metrics[metric][position], record.number, record) for record in records
+        ]
         ranked.sort(key=lambda one: one[:2])
         return [record for value, _, record in ranked if math.isfinite(value)][:limit]
 
     def durations(self) -> Durations:
         """Of trials that are done; the spread is that of the latest ones."""
-        row = next(self._select("SELECT sum(timed), sum(duration_s) FROM summary WHERE state = 'done'"))
+        row = next(
+            self._select("SELECT sum(timed), sum(duration_s) FROM summary WHERE state = 'done'")
+        )
         if not row[0]:
             return Durations()
         query = "SELECT duration_s FROM trial WHERE state = 'done' ORDER BY number DESC LIMIT ?"
-        ordered = sorted(d for (d,) in self._select(query, (_LATEST,)) if isinstance(d, (int, float)))
-        low_s, high_s = (ordered[int(share * (len(ordered) - 1))] for share in (0.1, 0.9)) if ordered else (0.0, 0.0)
+        ordered = sorted(
+            d for (d,) in self._select(query, (_LATEST,)) if isinstance(d, (int, float))
+        )
+        low_s, high_s = (
+            (ordered[int(share * (len(ordered) - 1))] for share in (0.1, 0.9))
+            if ordered
+            else (0.0, 0.0)
+        )
         return Durations(int(row[0]), max(0.0, row[1] / row[0]), low_s, high_s)
 
     def agents(self) -> list[AgentRecord]:
@@ -235,9 +298,11 @@ class StudyIndex:
         return [agent for (state,) in found if (agent := absorb.parse_agent(state)) is not None]
 
     def notes(self) -> list[Note]:
+        """All notes of the journals, by time."""
         query = "SELECT t, writer, text, number, routine FROM note ORDER BY t, writer, rowid"
         return [
-            Note(t, writer, text, number, bool(routine)) for t, writer, text, number, routine in self._select(query)
+            Note(t, writer, text, number, bool(routine))
+            for t, writer, text, number, routine in self._select(query)
         ]
 
     def damaged(self) -> int:
@@ -245,7 +310,9 @@ class StudyIndex:
         found = self._select("SELECT damaged, state FROM journal")
         return sum(damaged + absorb.parse_malformed(state) for damaged, state in found)
 
-    def remembered(self, question: str, compute: Callable[[], Any], may_keep: Callable[[], bool] = lambda: True) -> Any:
+    def remembered(
+        self, question: str, compute: Callable[[], Any], may_keep: Callable[[], bool] = lambda: True
+    ) -> Any:
         """The JSON value that `compute` returns, which is called again only after the index changed.
 
         `may_keep` tells, once there is a value, whether the next look may do without `compute`.
@@ -259,14 +326,22 @@ class StudyIndex:
         with contextlib.suppress(sqlite3.Error):  # an answer that cannot be kept is still an answer
             if may_keep():
                 row = (question, generation, json.dumps(value))
-                self._cache.connection.execute("DELETE FROM answer WHERE generation <> ?", (generation,))
-                self._cache.connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", row)
+                self._cache.connection.execute(
+                    "DELETE FROM answer WHERE generation <> ?", (generation,)
+                )
+                self._cache.connection.execute(
+                    "INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", row
+                )
         return value
 
     def _sizes(self) -> dict[str, int]:
         """Journals with their sizes in bytes: one listing, and one more call for each."""
         paths = journal_files(self._paths.journal)
-        return {path: size for path, size in zip(paths, for_each(_size_of, paths), strict=True) if size is not None}
+        return {
+            path: size
+            for path, size in zip(paths, for_each(_size_of, paths), strict=True)
+            if size is not None
+        }
 
     def _read_new(self, sizes: dict[str, int]) -> None:
         connection = self._cache.connection
@@ -280,7 +355,9 @@ class StudyIndex:
             with self._transaction():
                 absorb.clear(connection)
             offsets = {}
-        pending: absorb.Sized = {path: size for path, size in sizes.items() if size > offsets.get(writer_of(path), 0)}
+        pending: absorb.Sized = {
+            path: size for path, size in sizes.items() if size > offsets.get(writer_of(path), 0)
+        }
         collecting = gc.isenabled()
         gc.disable()  # events make no cycles, and looking for some doubles the time
         try:
@@ -345,7 +422,9 @@ class StudyIndex:
             self._rebuild()
             return ask()
 
-    def _state_counts(self, total: int, included: Sequence[Range] | None) -> Iterator[tuple[str, str, int]]:
+    def _state_counts(
+        self, total: int, included: Sequence[Range] | None
+    ) -> Iterator[tuple[str, str, int]]:
         ranges = [(0, total)] if included is None else normalise(included)
         highest = next(self._select("SELECT max(number) FROM trial"))[0]
         if ranges == [(0, total)] and (highest is None or highest < total):
@@ -357,14 +436,27 @@ class StudyIndex:
             yield from self._select(query, (first, stop))
 
 
-def read_record(paths: StudyPaths, number: int) -> TrialRecord | None:
-    """What is known now of one trial; None where no journal mentions it."""
+@contextlib.contextmanager
+def open_index(paths: StudyPaths) -> Iterator[StudyIndex]:
+    """An index that has read all that the journals hold now; it is closed at the end of the block."""
     index = StudyIndex(paths)
-    index.refresh()
     try:
-        return index.record(number)
+        index.refresh()
+        yield index
     finally:
         index.close()
+
+
+def read_record(paths: StudyPaths, number: int) -> TrialRecord | None:
+    """What the journals say of one trial; None where no event spoke of it."""
+    with open_index(paths) as index:
+        return index.record(number)
+
+
+def read_done(paths: StudyPaths) -> list[int]:
+    """The numbers of the trials that are done."""
+    with open_index(paths) as index:
+        return list(index.numbers((State.DONE,)))
 
 
 def _size_of(path: str) -> int | None:
@@ -380,9 +472,10 @@ def _included(numbers: Iterable[int], ranges: Sequence[Range] | None) -> list[in
 
 
 def _state_condition(states: Collection[State] | None) -> str:
+    """The SQL condition for trials in these states."""
     if states is None:
         return ""
     listed = ", ".join(f"'{State(state).value}'" for state in states)
-    # Said in so many words, the condition lets SQLite use the index of all that is not done.
+    # Written out like this, the condition lets SQLite use the index of all that is not done.
     others = "" if State.DONE in states else " AND state <> 'done'"
     return f" AND state IN ({listed}){others}"

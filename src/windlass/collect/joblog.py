@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from windlass.collect.trial_ids import Moved, TrialIds, renumber
-from windlass.errors import input_error
-from windlass.journal.read import JournalReader, journal_files
-from windlass.paths import StudyPaths
-from windlass.trialfile import TrialFile
+from windlass.core.errors import input_error
+from windlass.core.journal.read import JournalReader, journal_files
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import TrialFile
 
 _HEADER = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
 
@@ -23,13 +23,20 @@ class Joblog:
         try:
             self._file: TextIO = open(path, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
         except OSError as error:
-            raise input_error(f"--joblog: {path} cannot be written: {error.strerror}", "name another file") from None
+            raise input_error(
+                f"--joblog: {path} cannot be written: {error.strerror}", "name another file"
+            ) from None
         self._file.write(_HEADER)
         self._trials = TrialFile(paths)
 
     def add(self, _cause: str, event: Mapping[str, Any]) -> None:
+        """Add a line for an attempt that has ended, in the columns of GNU parallel."""
         stages = self._trials.read(event["i"])["stages"]
-        command = " && ".join(shlex.join(words) for _, words in stages).replace("\n", " ").replace("\t", " ")
+        command = (
+            " && ".join(shlex.join(words) for _, words in stages)
+            .replace("\n", " ")
+            .replace("\t", " ")
+        )
         fields = [
             event["i"] + 1,
             ":",

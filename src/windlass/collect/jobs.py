@@ -9,12 +9,12 @@ from windlass.collect.jobview import JobsView, array_of, is_ours, view_jobs
 from windlass.collect.locate import list_studies
 from windlass.collect.submissions import Submission, read_submissions
 from windlass.collect.unbegun import add_outputs, is_unbegun
-from windlass.journal.fold import AgentRecord
-from windlass.journal.read import read_headers
-from windlass.paths import StudyPaths
+from windlass.core.journal.read import read_headers
+from windlass.core.journal.records import AgentRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.queue.ask import ask
+from windlass.core.queue.queue import Queue, read_last_queue, read_queue
 from windlass.slurm.accounting import JobRecord, fetch_records
-from windlass.slurm.ask import ask
-from windlass.slurm.queue import Queue, read_last_queue, read_queue
 
 _JOB = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,18}))?\Z")
 
@@ -36,7 +36,11 @@ def look_at_jobs(
     arrays = _arrays_to_ask_for(submissions, agents, queue, accounting)
     if accounting is None:
         # The queue does not tell the exit code of a job, which an agent that never began has not recorded either.
-        unsure = {job.array for job in jobs if is_unbegun(job) or (job.source != "squeue" and not job.agent_ended)}
+        unsure = {
+            job.array
+            for job in jobs
+            if is_unbegun(job) or (job.source != "squeue" and not job.agent_ended)
+        }
         arrays = [array for array in arrays if array in unsure]
     records: list[JobRecord] | None = fetch_records(arrays, ask) if arrays else None
     if records:
@@ -54,20 +58,33 @@ def look_at_jobs(
 
 
 def _arrays_to_ask_for(
-    submissions: Sequence[Submission], agents: Sequence[AgentRecord], queue: Queue | None, accounting: bool | None
+    submissions: Sequence[Submission],
+    agents: Sequence[AgentRecord],
+    queue: Queue | None,
+    accounting: bool | None,
 ) -> list[int]:
+    """The arrays that accounting is asked about; none where it must not be asked."""
     if accounting is False:
         return []
-    arrays = (array_of(submission, queue, agents) for submission in submissions if submission.refused is None)
+    arrays = (
+        array_of(submission, queue, agents)
+        for submission in submissions
+        if submission.refused is None
+    )
     return [array for array in arrays if array is not None]
 
 
 def _throttles(submissions: Sequence[Submission], queue: Queue | None) -> dict[int, int]:
+    """For each array how many of its jobs may run at a time, as the queue reports it now."""
     found: dict[int, int] = {}
     for submission in submissions:
         if submission.is_chain:
             continue
-        for row in queue.rows_of(submission.job) if queue is not None and submission.job is not None else ():
+        for row in (
+            queue.rows_of(submission.job)
+            if queue is not None and submission.job is not None
+            else ()
+        ):
             if row.throttle is not None and is_ours(row, submission):
                 found[row.array] = row.throttle
     return found
@@ -100,6 +117,7 @@ def find_job(text: str, roots: Sequence[str]) -> tuple[StudyPaths, int, int | No
 def _find_own_number(
     paths: StudyPaths, submissions: Sequence[Submission], number: int
 ) -> tuple[int, int | None] | None:
+    """The array and task of a job by its own number, from journals or the queue; None where neither has it."""
     for header in read_headers(paths.journal):
         job = header.get("job")
         if isinstance(job, dict) and job.get("id") == number:

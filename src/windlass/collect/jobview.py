@@ -1,4 +1,4 @@
-"""What is known of a study's jobs: the scheduler's words put beside what was submitted and what agents wrote. Pure."""
+"""What is known of a study's jobs: the scheduler's answers, what was submitted, and what agents wrote. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.collect.submissions import Submission
-from windlass.journal.fold import AgentRecord
+from windlass.core.journal.records import AgentRecord
+from windlass.core.queue.rows import Queue, QueueRow
+from windlass.core.queue.states import ENDED, JobState
 from windlass.slurm.accounting import JobRecord
-from windlass.slurm.rows import Queue, QueueRow
-from windlass.slurm.states import ENDED, JobState
 
 _EARLIER_S = 300.0  # a job of this number that was submitted so long before ours is another one
 _CLOCKS_S = 5.0  # how far clocks of one cluster may be apart
-# Our own words among Slurm's reasons.
+# These reasons are ours; all others are Slurm's.
 JUST_SUBMITTED = "JustSubmitted"
 _FOLLOWS = "FollowsInChain"
 _GOING_ON = frozenset({JobState.WAITING, JobState.RUNNING, JobState.SUSPENDED})
@@ -29,7 +29,7 @@ class JobView:
     task: int
     id: int | None = None  # its own job number, once it has one
     state: JobState = JobState.UNKNOWN
-    word: str = ""  # Slurm's own
+    slurm_state: str = ""  # the name that Slurm has for the state
     reason: str = ""  # Slurm's own
     node: str = ""
     start: float | None = None  # expected while it waits
@@ -41,10 +41,11 @@ class JobView:
     max_rss_mb: float | None = None
     agent: str = ""  # the last agent that began in it
     agent_ended: bool = False  # it ended in order
-    agent_reason: str = ""  # in its own words
+    agent_reason: str = ""  # as the agent wrote it
     agent_failed: int = 0  # of its trials
     source: str = ""  # squeue, sacct or journal
-    log: str = ""  # the file with what the job itself printed, where it ended before its agent began
+    # The file with what the job itself printed, where it ended before its agent began.
+    log: str = ""
     output: str = ""  # the last lines of it
 
     @property
@@ -66,7 +67,8 @@ class JobsView:
     asked: float | None
     answered: bool  # the scheduler answered just now; otherwise `asked` may be long ago
     accounting: bool | None = None  # whether sacct answered; None: it was not asked
-    throttles: Mapping[int, int] = field(default_factory=dict)  # array → how many of its tasks may run at a time
+    # Array → how many of its tasks may run at a time.
+    throttles: Mapping[int, int] = field(default_factory=dict)
 
     def live(self) -> list[JobView]:
         return [job for job in self.jobs if job.state in LIVE]
@@ -85,10 +87,16 @@ def is_ours(row: QueueRow, submission: Submission) -> bool:
 def _is_named_so(name: str, submitted: float | None, submission: Submission) -> bool:
     """A job that was started again counts as submitted then: later is fine, earlier is not."""
     wanted = submission.request.get("job_name")
-    return submitted is not None and submitted > submission.time - _EARLIER_S and wanted in (None, name)
+    return (
+        submitted is not None
+        and submitted > submission.time - _EARLIER_S
+        and wanted in (None, name)
+    )
 
 
-def array_of(submission: Submission, queue: Queue | None, agents: Sequence[AgentRecord]) -> int | None:
+def array_of(
+    submission: Submission, queue: Queue | None, agents: Sequence[AgentRecord]
+) -> int | None:
     """The number of the array: as recorded, or, where the client died before it could, as it is found."""
     if submission.job is not None:
         return submission.job
@@ -106,7 +114,7 @@ def view_jobs(
     queue: Queue | None,
     records: Sequence[JobRecord] = (),
 ) -> Iterator[JobView]:
-    """Every task of every submission that was not refused, by squeue's word, else sacct's, else its agent's."""
+    """Every task of every submission that was not refused, as squeue reports it, else sacct, else its agent."""
     last_agents: dict[tuple[str, int], AgentRecord] = {}
     for agent in sorted(agents, key=lambda agent: agent.start):
         if agent.job is not None:
@@ -125,18 +133,32 @@ def view_jobs(
                 job = _from_row(submission, array, task, row)
                 if job.state is JobState.WAITING and _began_since(agent_record, queue):
                     # It waited when the queue was asked, and has begun since.
-                    job = replace(_from_journal(submission, array, task, agent_record), state=JobState.RUNNING)
+                    job = replace(
+                        _from_journal(submission, array, task, agent_record), state=JobState.RUNNING
+                    )
                 yield _with_agent(_with_ending(job, record), agent_record)
             elif record is not None:
                 yield _with_agent(_from_record(submission, task, record), agent_record)
-            elif agent_record is None and queue is not None and submission.is_newer_than(queue.asked):
+            elif (
+                agent_record is None and queue is not None and submission.is_newer_than(queue.asked)
+            ):
                 # The queue's last answer is older than the submission and cannot know it.
-                yield JobView(submission.id, array, task, state=JobState.WAITING, reason=JUST_SUBMITTED)
-            elif queue is not None and _began_since(agent_record, queue) and not (agent_record and agent_record.ended):
-                job = replace(_from_journal(submission, array, task, agent_record), state=JobState.RUNNING)
+                yield JobView(
+                    submission.id, array, task, state=JobState.WAITING, reason=JUST_SUBMITTED
+                )
+            elif (
+                queue is not None
+                and _began_since(agent_record, queue)
+                and not (agent_record and agent_record.ended)
+            ):
+                job = replace(
+                    _from_journal(submission, array, task, agent_record), state=JobState.RUNNING
+                )
                 yield _with_agent(job, agent_record)
             else:
-                yield _with_agent(_from_journal(submission, array, task, agent_record), agent_record)
+                yield _with_agent(
+                    _from_journal(submission, array, task, agent_record), agent_record
+                )
 
 
 def _began_since(agent: AgentRecord | None, queue: Queue) -> bool:
@@ -154,13 +176,18 @@ class _Records:
     """Accounting's records by array and task."""
 
     def __init__(self, records: Sequence[JobRecord]) -> None:
-        self._tasks = {(record.array, record.task): record for record in records if not record.pending_tasks}
+        self._tasks = {
+            (record.array, record.task): record for record in records if not record.pending_tasks
+        }
         self._pending = [record for record in records if record.pending_tasks]
 
     def of(self, array: int, task: int, submission: Submission) -> JobRecord | None:
+        """What accounting has of a task; None where it has nothing, or another job that reused the number."""
         record = self._tasks.get((array, task))
         for waiting in self._pending if record is None else ():
-            if waiting.array == array and any(first <= task <= last for first, last in waiting.pending_tasks):
+            if waiting.array == array and any(
+                first <= task <= last for first, last in waiting.pending_tasks
+            ):
                 record = waiting
         if record is None or not _is_named_so(record.name, record.submitted, submission):
             return None
@@ -168,10 +195,15 @@ class _Records:
 
 
 def _with_agent(job: JobView, agent: AgentRecord | None) -> JobView:
+    """A job with what its own agent recorded, which is often newer than the scheduler's answer."""
     if agent is None:
         return job
-    # The scheduler's word may be some seconds old: a job ends right after its agent.
-    is_ending = job.state is JobState.RUNNING and agent.ended and agent.start > (job.start or 0.0) - _CLOCKS_S
+    # The scheduler's answer may be some seconds old: a job ends right after its agent.
+    is_ending = (
+        job.state is JobState.RUNNING
+        and agent.ended
+        and agent.start > (job.start or 0.0) - _CLOCKS_S
+    )
     state = JobState.ENDING if is_ending else job.state
     return replace(
         job,
@@ -201,10 +233,13 @@ def _with_ending(job: JobView, record: JobRecord | None) -> JobView:
     """With what only accounting tells of a job that is over."""
     if record is None or record.state is not job.state or job.state not in ENDED:
         return job
-    return replace(job, exit_code=record.exit_code, signal=record.signal or None, max_rss_mb=record.max_rss_mb)
+    return replace(
+        job, exit_code=record.exit_code, signal=record.signal or None, max_rss_mb=record.max_rss_mb
+    )
 
 
 def _from_row(submission: Submission, array: int | None, task: int, row: QueueRow) -> JobView:
+    """A job from a row of the queue."""
     over = row.state in ENDED
     return JobView(
         submission.id,
@@ -212,18 +247,23 @@ def _from_row(submission: Submission, array: int | None, task: int, row: QueueRo
         task,
         id=row.id if row.task is not None else None,
         state=row.state,
-        word=row.word,
+        slurm_state=row.state_name,
         reason=_reason(submission, row.reason),
         node=row.node,
         start=row.start,
         end=row.end if over else None,
-        time_left_s=row.time_left_s if row.state in (JobState.RUNNING, JobState.SUSPENDED) else None,
-        elapsed_s=row.end - row.start if over and row.end is not None and row.start is not None else None,
+        time_left_s=row.time_left_s
+        if row.state in (JobState.RUNNING, JobState.SUSPENDED)
+        else None,
+        elapsed_s=row.end - row.start
+        if over and row.end is not None and row.start is not None
+        else None,
         source="squeue",
     )
 
 
 def _from_record(submission: Submission, task: int, record: JobRecord) -> JobView:
+    """A job from its record in accounting."""
     over = record.state in ENDED
     return JobView(
         submission.id,
@@ -231,7 +271,7 @@ def _from_record(submission: Submission, task: int, record: JobRecord) -> JobVie
         task,
         id=record.id if not record.pending_tasks else None,
         state=record.state,
-        word=record.word,
+        slurm_state=record.state_name,
         reason=_reason(submission, record.reason) if record.state is JobState.WAITING else "",
         node=record.node,
         start=record.start,
@@ -248,8 +288,10 @@ def _reason(submission: Submission, reason: str) -> str:
     return _FOLLOWS if submission.is_chain and reason == "JobArrayTaskLimit" else reason
 
 
-def _from_journal(submission: Submission, array: int | None, task: int, agent: AgentRecord | None) -> JobView:
-    """Nobody but the agent itself has told of this one; it records its exit code last of all."""
+def _from_journal(
+    submission: Submission, array: int | None, task: int, agent: AgentRecord | None
+) -> JobView:
+    """A job that only its agent has recorded. The agent writes its exit code last of all."""
     if agent is None or agent.job is None:
         return JobView(submission.id, array, task)
     return JobView(

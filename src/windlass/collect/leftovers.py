@@ -7,20 +7,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from windlass.agent.checkpoint import ASIDE
-from windlass.collect.index import StudyIndex
+from windlass.agent.keep.checkpoint import ASIDE
+from windlass.collect.index import open_index
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.jobview import LIVE
 from windlass.collect.look import agents_alive, read_register
-from windlass.errors import FolderError
-from windlass.journal.fold import AgentRecord
-from windlass.paths import StudyPaths
-from windlass.planfile import load_plan
-from windlass.slurm.ask import ask
-from windlass.slurm.queue import Queue, read_queue
-from windlass.slurm.states import ENDED
-from windlass.states import State
-from windlass.trialfile import TrialFile
+from windlass.core.journal.records import AgentRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.planfile import read_plan_if_there
+from windlass.core.queue.ask import ask
+from windlass.core.queue.queue import Queue, read_queue
+from windlass.core.queue.states import ENDED
+from windlass.core.states import State
+from windlass.core.trialfile import TrialFile
 
 DATA, ENVIRONMENTS, WHEELS = ".windlass-data", ".windlass-environments", ".windlass-wheels"
 _PART = re.compile(r".*\.part-[^/]*\Z")
@@ -54,19 +53,18 @@ class Found:
 
 def find_study_leftovers(paths: StudyPaths, wanted: Wanted) -> Found:
     """What of one study may go. Of a study with agents at work or in the queue: nothing."""
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+    with open_index(paths) as index:
         agents = index.agents()
         busy = _busy(paths, agents)
         if busy:
             return Found((), busy)
         done = sorted(index.numbers((State.DONE,))) if wanted.checkpoints else []
-    finally:
-        index.close()
     paths_found = [
         *((path, "code that no plan names") for path in _old_code(paths)),
-        *((path, "room kept for an agent's last words") for path in _names(paths.journal, ".reserve")),
+        *(
+            (path, "room kept for an agent's last events")
+            for path in _names(paths.journal, ".reserve")
+        ),
         *((path, "half a copy") for path in _parts(paths.outputs)),
         *((path, "checkpoints of a trial that is done") for path in _checkpoints(paths, done)),
     ]
@@ -74,6 +72,7 @@ def find_study_leftovers(paths: StudyPaths, wanted: Wanted) -> Found:
 
 
 def _busy(paths: StudyPaths, agents: list[AgentRecord]) -> str:
+    """Why nothing of this study may be removed now; "" where it may. Where nobody can tell, it may not."""
     if any(state is not False for state in agents_alive(paths, agents).values()):
         return "an agent is at work"
     view = look_at_jobs(paths, agents, accounting=False)
@@ -84,10 +83,15 @@ def _busy(paths: StudyPaths, agents: list[AgentRecord]) -> str:
     return "a client is preparing it" if read_register(paths).preparer is not None else ""
 
 
-def find_shared_leftovers(root: str, projects: Iterable[str], studies: Sequence[str], wanted: Wanted) -> list[Leftover]:
+def find_shared_leftovers(
+    root: str, projects: Iterable[str], studies: Sequence[str], wanted: Wanted
+) -> list[Leftover]:
     """What lies beside the studies of one root: empty logs of jobs that are over; archives that no study names."""
     named = [archive for study in studies for archive in _archives_of(StudyPaths(study))]
-    found = [(path, "an empty log of a job that is over") for path in _empty_logs(StudyPaths(os.path.join(root, "x")))]
+    found = [
+        (path, "an empty log of a job that is over")
+        for path in _empty_logs(StudyPaths(os.path.join(root, "x")))
+    ]
     if wanted.data:
         for place in dict.fromkeys([root, *projects]):
             # What belongs to an archive has its name, and more behind it.
@@ -98,17 +102,26 @@ def find_shared_leftovers(root: str, projects: Iterable[str], studies: Sequence[
             ]
     if wanted.environments:
         for folder in (ENVIRONMENTS, WHEELS):
-            found += [(path, "built again when it is needed") for path in _names(os.path.join(root, folder), "")]
+            found += [
+                (path, "built again when it is needed")
+                for path in _names(os.path.join(root, folder), "")
+            ]
     return [weigh(path, what) for path, what in found]
 
 
 def _old_code(paths: StudyPaths) -> list[str]:
+    """Archives of code that the plan does not name any more."""
     named = _archives_of(paths)
-    archives = [path for path in _names(paths.folder, ".tar.gz") if os.path.basename(path).startswith("code-")]
+    archives = [
+        path
+        for path in _names(paths.folder, ".tar.gz")
+        if os.path.basename(path).startswith("code-")
+    ]
     return [path for path in archives if os.path.realpath(path) not in named]
 
 
 def _checkpoints(paths: StudyPaths, done: Sequence[int]) -> list[str]:
+    """The checkpoints of trials that are done, with those that were moved aside."""
     existing = _names(paths.checkpoints, "")
     if not existing or not done:
         return []
@@ -121,11 +134,22 @@ def _checkpoints(paths: StudyPaths, done: Sequence[int]) -> list[str]:
 
 
 def _parts(folder: str) -> list[str]:
-    return [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names if _PART.match(name)]
+    """Unfinished files that a killed process left behind."""
+    return [
+        os.path.join(path, name)
+        for path, _, names in os.walk(folder)
+        for name in names
+        if _PART.match(name)
+    ]
 
 
 def _empty_logs(paths: StudyPaths) -> Iterator[str]:
-    empty = [path for path in _names(paths.hpc_outputs, ".out") if _JOB_OUTPUT.match(path) and not _size(path)]
+    """Empty outputs of jobs that are certainly over."""
+    empty = [
+        path
+        for path in _names(paths.hpc_outputs, ".out")
+        if _JOB_OUTPUT.match(path) and not _size(path)
+    ]
     if not empty:
         return
     queue = read_queue(paths.queue, ask)
@@ -149,25 +173,35 @@ def _archives(place: str) -> list[str]:
             folders[:] = []
         if DATA in folders:
             files = _names(os.path.join(path, DATA), "")
-            found += [file for file in files if os.path.isfile(file) and not os.path.basename(file).startswith(".")]
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in ("node_modules", "venv")]
+            found += [
+                file
+                for file in files
+                if os.path.isfile(file) and not os.path.basename(file).startswith(".")
+            ]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and name not in ("node_modules", "venv")
+        ]
     return found
 
 
 def _names(folder: str, ending: str) -> list[str]:
+    """The paths in a folder with this ending, sorted; none where the folder cannot be listed."""
     try:
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(ending)]
+        return [
+            os.path.join(folder, name)
+            for name in sorted(os.listdir(folder))
+            if name.endswith(ending)
+        ]
     except OSError:
         return []
 
 
 def _archives_of(paths: StudyPaths) -> list[str]:
     """The archives that a study's plan names."""
-    try:
-        plan = load_plan(paths.plan)
-    except FolderError:
-        return []
-    entries = [plan.get("code") or {}, *(plan.get("data") or [])]
+    plan = read_plan_if_there(paths.plan)
+    entries = [plan.code or {}, *(plan.data or [])]
     return [os.path.realpath(entry["archive"]) for entry in entries if entry.get("archive")]
 
 

@@ -1,4 +1,4 @@
-"""Finds the folder of the study that the user means: by name, by path, or the newest."""
+"""Finds the folder of the study that the user means: by name, by path, or the one submitted last."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Sequence
 
-from windlass.errors import FolderError, input_error
-from windlass.ids import slug
-from windlass.paths import ELSEWHERE, STUDIES, StudyPaths, find_project
+from windlass.core.errors import FolderError, input_error
+from windlass.core.ids import slug
+from windlass.core.meant import did_you_mean
+from windlass.core.paths import ELSEWHERE, STUDIES, StudyPaths, find_project
 
 _SHOWN = 5  # names of studies in a hint
 
@@ -25,7 +26,9 @@ def study_roots(folder: str | None, start: str, scratch: str | None) -> list[str
 def read_elsewhere(project: str) -> list[str]:
     """Where else this project's studies have been put, by `folder:` or `--folder`."""
     try:
-        with open(os.path.join(project, STUDIES, ELSEWHERE), encoding="utf-8", errors="surrogateescape") as file:
+        with open(
+            os.path.join(project, STUDIES, ELSEWHERE), encoding="utf-8", errors="surrogateescape"
+        ) as file:
             return [line for line in file.read().splitlines() if line]
     except OSError:
         return []
@@ -36,7 +39,7 @@ def is_study_folder(path: str) -> bool:
 
 
 def list_studies(roots: Sequence[str]) -> list[str]:
-    """All studies' folders below the roots, the newest first."""
+    """All studies' folders below the roots, the one submitted last first."""
     found = []
     for root in roots:
         try:
@@ -45,24 +48,23 @@ def list_studies(roots: Sequence[str]) -> list[str]:
             continue
         for path in (os.path.join(root, name) for name in names if not name.startswith(".")):
             if is_study_folder(path):
-                found.append((_touched(path), path))
+                found.append((_submitted(path), path))
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def _touched(folder: str) -> float:
-    """When something last happened in a study: the newest of its plan, journals and claims."""
+def _submitted(folder: str) -> float:
+    """When a study was last submitted: `run` and `retry` set the time of its study file. Agents never touch it."""
     paths = StudyPaths(folder)
-    times = []
-    for path in (paths.plan, paths.journal, paths.claims):
+    for path in (paths.study_file, paths.plan):
         try:
-            times.append(os.stat(path).st_mtime)
+            return os.stat(path).st_mtime
         except OSError:
             continue
-    return max(times, default=0.0)
+    return 0.0
 
 
 def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
-    """The folder of the named study, or of the newest. Raises InputError with what there is."""
+    """The folder of the named study, or of the one submitted last. Raises InputError with what there is."""
     if name is not None and is_study_folder(name):
         return StudyPaths(name)
     studies = list_studies(roots)
@@ -82,12 +84,14 @@ def locate_study(name: str | None, roots: Sequence[str]) -> StudyPaths:
             return StudyPaths(path)
     _check_roots(roots)
     names = [os.path.basename(path) for path in studies]
-    import difflib  # only to tell what went wrong
-
-    close = difflib.get_close_matches(name, names, 1)
-    more = f" and {len(names) - _SHOWN} more (`windlass history --all`)" if len(names) > _SHOWN else ""
-    meant = f"did you mean {close[0]}? " if close else ""
-    hint = f"{meant}there are: {', '.join(names[:_SHOWN])}{more}" if names else "windlass run study.yaml"
+    more = (
+        f" and {len(names) - _SHOWN} more (`windlass history --all`)" if len(names) > _SHOWN else ""
+    )
+    hint = (
+        f"{did_you_mean(name, names)} there are: {', '.join(names[:_SHOWN])}{more}".lstrip()
+        if names
+        else "windlass run study.yaml"
+    )
     raise input_error(f"there is no study named {name!r} in {', '.join(roots)}", hint)
 
 
@@ -124,7 +128,9 @@ def find_twin(folder: str, source_text: str) -> str:
         return ""
     for path in list_studies([os.path.dirname(folder)]):
         try:
-            with open(StudyPaths(path).study_file, encoding="utf-8", errors="surrogateescape") as file:
+            with open(
+                StudyPaths(path).study_file, encoding="utf-8", errors="surrogateescape"
+            ) as file:
                 if file.read() == source_text:
                     return path
         except OSError:

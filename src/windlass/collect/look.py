@@ -9,22 +9,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windlass.claims import ranges as rs
-from windlass.claims.alive import clock_ahead_s, clock_shift_s, file_clock_ahead_s
-from windlass.claims.coroner import Coroner, Fate, read_lease_s
-from windlass.claims.first import find_stop
-from windlass.claims.register import Register, RegisterFile, RegisterLost
 from windlass.collect.failures import read_failures
-from windlass.collect.index import StudyIndex
+from windlass.collect.index import StudyIndex, open_index
 from windlass.collect.jobs import look_at_jobs
 from windlass.collect.jobview import JobsView, JobView
 from windlass.collect.reconcile import StudyView, split_lost, study_view
-from windlass.damage import report_damage
-from windlass.journal.fold import AgentRecord, TrialRecord
-from windlass.journal.read import for_each
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.alive import clock_ahead_s, clock_shift_s, file_clock_ahead_s
+from windlass.core.claims.coroner import Coroner, Fate, read_lease_s
+from windlass.core.claims.first import find_stop
+from windlass.core.claims.register import Register, RegisterFile, RegisterLost
+from windlass.core.damage import report_damage
+from windlass.core.journal.read import for_each
+from windlass.core.journal.records import AgentRecord, TrialRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.trialfile import ENTRY_BYTES
 from windlass.measured import parse_measurement
-from windlass.paths import StudyPaths
-from windlass.trialfile import ENTRY_BYTES
 
 _LEFT_KEPT_S = 2.0
 _LIVES = {Fate.ALIVE: True, Fate.DEAD: False, Fate.SUSPECT: None}
@@ -47,18 +47,15 @@ def read_register(paths: StudyPaths) -> Register:
 
 
 def _with_begun(paths: StudyPaths, register: Register) -> Register:
+    """The register with trials that have begun although the register does not count them, as after a lost register."""
     try:
         lines = os.stat(paths.trials_index).st_size // ENTRY_BYTES
     except OSError:
         return register
     if lines <= register.count:
         return register
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+    with open_index(paths) as index:
         begun = [number for number in index.recorded_from(register.count) if number < lines]
-    finally:
-        index.close()
     if begun:
         register.count = begun[-1] + 1
         register.current = rs.union(register.current, rs.from_numbers(begun))
@@ -75,16 +72,26 @@ def agents_alive(paths: StudyPaths, agents: list[AgentRecord]) -> dict[str, bool
 
 
 def find_lost(paths: StudyPaths, index: StudyIndex) -> frozenset[int]:
-    """Trials that are said to run, by agents that are no more."""
+    """Trials whose records end with a start, and whose agents are gone."""
+    return frozenset(find_lost_causes(paths, index))
+
+
+def find_lost_causes(paths: StudyPaths, index: StudyIndex) -> dict[int, str]:
+    """The same trials, each with what ended its agent, as far as the scheduler knows."""
     running = index.running()
     wanted = {record.agent for record in running}
     agents = [agent for agent in index.agents() if agent.id in wanted]
     _, lost = split_lost(running, agents, agents_alive(paths, agents))
-    return frozenset(record.number for record in lost)
+    coroner, by_id = Coroner(paths), {agent.id: agent for agent in agents}
+    causes = {
+        agent: coroner.find_cause(header_of(by_id[agent]))
+        for agent in {record.agent for record in lost}
+    }
+    return {record.number: causes[record.agent].value for record in lost}
 
 
 def header_of(agent: AgentRecord) -> dict[str, Any]:
-    """What an agent's journal begins with, as far as it tells who the agent is."""
+    """What an agent's journal begins with, as far as it identifies the agent."""
     return {
         "host": agent.host,
         "machine": agent.machine,
@@ -97,7 +104,9 @@ def header_of(agent: AgentRecord) -> dict[str, Any]:
     }
 
 
-def _judge(paths: StudyPaths, agents: list[AgentRecord]) -> tuple[dict[str, bool | None], dict[str, float]]:
+def _judge(
+    paths: StudyPaths, agents: list[AgentRecord]
+) -> tuple[dict[str, bool | None], dict[str, float]]:
     """Which agents are there to be shown, as `agents_alive`, and for how long those elsewhere have been silent.
 
     An agent whose job the scheduler says has ended is gone, although it may have written a moment before.
@@ -119,7 +128,11 @@ def _judge(paths: StudyPaths, agents: list[AgentRecord]) -> tuple[dict[str, bool
 def _shift_agents(agents: Iterable[AgentRecord], shifts: Mapping[str, float]) -> list[AgentRecord]:
     """The same with their times by another clock."""
     return [
-        replace(agent, start=agent.start + shifts[agent.id], last_seen=agent.last_seen + shifts[agent.id])
+        replace(
+            agent,
+            start=agent.start + shifts[agent.id],
+            last_seen=agent.last_seen + shifts[agent.id],
+        )
         for agent in agents
     ]
 
@@ -135,8 +148,10 @@ def _shift_trial(record: TrialRecord, shift_s: float) -> TrialRecord:
     return replace(record, since=record.since + shift_s, start=start, told=told)
 
 
-def _look_at_jobs(paths: StudyPaths, agents: Sequence[AgentRecord], accounting: bool | None) -> JobsView | None:
-    """The study's jobs, with all times by the clock of this machine. The scheduler's own times are as it told them.
+def _look_at_jobs(
+    paths: StudyPaths, agents: Sequence[AgentRecord], accounting: bool | None
+) -> JobsView | None:
+    """The study's jobs, with all times by the clock of this machine. The scheduler's own times stay as they are.
 
     The queue's answer has the time of the file system's clock, so that is what agents are compared with.
     """
@@ -161,12 +176,12 @@ def look(paths: StudyPaths, *, accounting: bool | None = None, failures: bool = 
     With `failures`, also why trials failed, which reads the settings of those that did.
     """
     register = read_register(paths)
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+    with open_index(paths) as index:
         agents = index.agents()
         alive, silent_s = _judge(paths, agents)
-        running = [record for record in index.running() if rs.contains(register.current, record.number)]
+        running = [
+            record for record in index.running() if rs.contains(register.current, record.number)
+        ]
         shifts = {agent.id: clock_shift_s(header_of(agent), paths.journal) for agent in agents}
         return study_view(
             name=os.path.basename(paths.folder),
@@ -188,8 +203,6 @@ def look(paths: StudyPaths, *, accounting: bool | None = None, failures: bool = 
             stop=find_stop(register.learned),
             failures=read_failures(paths, index, register.current) if failures else (),
         )
-    finally:
-        index.close()
 
 
 class TimeLeftReader:

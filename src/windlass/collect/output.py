@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from windlass.damage import report_damage
-from windlass.journal.pieces import OURS, PIECE, is_whole, is_whole_entry
-from windlass.journal.read import for_each
-from windlass.paths import StudyPaths
+from windlass.core.damage import report_damage
+from windlass.core.journal.pieces import OURS, PIECE, is_whole, is_whole_entry
+from windlass.core.journal.read import for_each
+from windlass.core.paths import StudyPaths
 
 _INDEX_BYTES = PIECE.size * 65536
 _END_BYTES = 32 << 10
@@ -25,7 +25,7 @@ class Piece:
 
     number: int
     attempt: int
-    stream: int  # 1 stdout, 2 stderr, 3 a word of Windlass
+    stream: int  # 1 stdout, 2 stderr, 3 a line of Windlass itself
     time: float
     data: bytes
     is_cut: bool = False  # something is missing here
@@ -63,15 +63,26 @@ class OutputReader:
                         return
                 status = os.fstat(log.fileno())
                 if status.st_size > self._end and time.time() - status.st_mtime > _WRITING_S:
-                    self._report(self._index_path, "is cut short: the end of what trials printed is missing")
+                    self._report(
+                        self._index_path, "is cut short: the end of what trials printed is missing"
+                    )
         except FileNotFoundError:
             # An agent whose trials printed nothing has neither file. It makes the log first, so that one alone may also
             # be that of an agent that has just begun.
-            for path, other in ((self._log_path, self._index_path), (self._index_path, self._log_path)):
+            for path, other in (
+                (self._log_path, self._index_path),
+                (self._index_path, self._log_path),
+            ):
                 if not os.path.exists(path) and _has_content(other):
                     self._report(path, "is gone: what trials printed is missing")
 
-    def _read_entry(self, log: BinaryIO, entry: bytes, attempts: Mapping[int, int] | None) -> Iterator[Piece]:
+    def _read_entry(
+        self, log: BinaryIO, entry: bytes, attempts: Mapping[int, int] | None
+    ) -> Iterator[Piece]:
+        """The piece of output that an entry of the index describes.
+
+        A damaged entry becomes a gap, and is reported once.
+        """
         offset, when, length, number, attempt, stream, _ = PIECE.unpack(entry)
         if not is_whole_entry(self._agent, entry) or offset != self._end:
             self._report(self._index_path, "is damaged: some of what trials printed is left out")
@@ -105,7 +116,9 @@ def _has_content(path: str) -> bool:
         return False
 
 
-def read_ends(paths: StudyPaths, attempts: Iterable[tuple[str, int, int]], lines: int) -> dict[tuple[int, int], bytes]:
+def read_ends(
+    paths: StudyPaths, attempts: Iterable[tuple[str, int, int]], lines: int
+) -> dict[tuple[int, int], bytes]:
     """The last lines of several attempts, each an agent, a trial and a number, by trial and number.
 
     Each agent's index is read once. Of an attempt, the last 32 KB at most are looked at.
@@ -115,6 +128,7 @@ def read_ends(paths: StudyPaths, attempts: Iterable[tuple[str, int, int]], lines
         wanted.setdefault(agent, {})[attempt] = number
 
     def read(agent: str) -> dict[tuple[int, int], bytes]:
+        """The last lines of each wanted attempt of one agent."""
         ends: dict[tuple[int, int], bytes] = {}
         for piece in OutputReader(paths, agent).read(wanted[agent]):
             key = (piece.number, piece.attempt)

@@ -11,27 +11,28 @@ from dataclasses import dataclass
 
 from windlass.collect.attempts import read_retries
 from windlass.collect.facts import read_facts
-from windlass.collect.index import StudyIndex
+from windlass.collect.index import open_index
 from windlass.collect.look import agents_alive, read_register
 from windlass.collect.missing import may_be_behind, renew_listing
 from windlass.collect.printed import add_printed
-from windlass.counted import counted
-from windlass.damage import report_damage
-from windlass.errors import FolderError, input_error
-from windlass.journal.kept import (
+from windlass.core.counted import counted
+from windlass.core.damage import report_damage
+from windlass.core.errors import FolderError, input_error
+from windlass.core.journal.kept import (
     LEFT_BEHIND,
     ContentChangedError,
     KeptFile,
     KeptWriter,
     find_cut,
-    find_untold,
+    find_unlisted,
     read_kept,
 )
-from windlass.paths import StudyPaths
-from windlass.states import State
-from windlass.trialfile import TrialFile
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.core.trialfile import TrialFile
 
-_PAUSES_S = (0.0, 0.3, 1.2)  # before another look at files that were kept lately: clients keep sizes for a second
+# Before another look at files that were kept lately: clients keep sizes for a second.
+_PAUSES_S = 0.0, 0.3, 1.2
 KEPT = "kept"  # name of the archive that is left when the others are dropped
 
 
@@ -45,7 +46,9 @@ class Pruned:
     because: str = ""
 
 
-def find_outputs(paths: StudyPaths, trials: Sequence[str] = ()) -> tuple[list[KeptFile], list[KeptFile]]:
+def find_outputs(
+    paths: StudyPaths, trials: Sequence[str] = ()
+) -> tuple[list[KeptFile], list[KeptFile]]:
     """Complete files, the latest of each name; of these trials, or of all.
 
     Those that were kept before the user's last `retry` of their trial come second: they are of another execution, and
@@ -81,18 +84,23 @@ def report_cut(paths: StudyPaths, trials: Sequence[str] = ()) -> bool:
     for place, count in cut.items():
         state = "is cut short" if os.path.exists(place) else "is gone"
         problem = f"{state}: {counted(count, 'file that was kept is', 'files that were kept are')} missing"
-        report_damage(place, problem, "a backup may have it; else `windlass retry` of these trials makes them again")
-    untold = find_untold(paths.outputs)
+        report_damage(
+            place,
+            problem,
+            "a backup may have it; else `windlass retry` of these trials makes them again",
+        )
+    untold = find_unlisted(paths.outputs)
     for place, lines in untold.items():
         if lines:
-            problem = (
-                f"{counted(lines, 'line is', 'lines are')} damaged; the archive was searched for what they tell of"
-            )
+            are = counted(lines, "line is", "lines are")
+            problem = f"{are} damaged; the archive was searched for what they tell of"
             report_damage(
-                place, problem, "files that have no line are handed out without a comparison of their content"
+                place,
+                problem,
+                "files that have no line are handed out without a comparison of their content",
             )
         else:
-            problem = "it was kept, and the index that told of which trial and when is damaged or gone"
+            problem = "it was kept, but the index with its trial and time is damaged or gone"
             report_damage(place, problem, "it is not listed; it can be used from there")
     return bool(cut or untold)
 
@@ -102,7 +110,9 @@ def _retried(paths: StudyPaths) -> dict[str, float]:
     found = {}
     trials = TrialFile(paths)
     for number, when in read_retries(paths).items():
-        with contextlib.suppress(FolderError):  # a journal that names a trial which is not there is damaged
+        with contextlib.suppress(
+            FolderError
+        ):  # a journal that names a trial which is not there is damaged
             found[str(trials.read(number)["id"])] = when
     trials.close()
     return found
@@ -122,13 +132,17 @@ def extract_outputs(files: Iterable[KeptFile], target: str) -> Extracted:
     A file whose content has changed since it was kept is reported and not written.
     """
     count = damaged = 0
-    for file in sorted(files, key=lambda file: file.target is not None):  # nothing is written through a link
+    for file in sorted(
+        files, key=lambda file: file.target is not None
+    ):  # nothing is written through a link
         relative = os.path.normpath(os.path.join(file.trial, file.path))
         if relative.startswith(("..", "/")):
             raise FolderError(f"{file.place}: {file.path!r} would leave {target}")
         link = _link_above(target, relative)
         if link:
-            raise FolderError(f"{link} is a link, and {file.path!r} would be written through it; choose a new folder")
+            raise FolderError(
+                f"{link} is a link, and {file.path!r} would be written through it; choose a new folder"
+            )
         try:
             file.extract(os.path.join(target, relative))
         except ContentChangedError as error:
@@ -158,18 +172,19 @@ def best_trial(paths: StudyPaths) -> str:
     facts = read_facts(paths)
     metric = facts.metric
     if metric is None:
-        raise input_error("the study names no metric to judge by", "`metric: {name: loss}` in the study")
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+        raise input_error(
+            "the study names no metric to judge by", "`metric: {name: loss}` in the study"
+        )
+    with open_index(paths) as index:
         add_printed(paths, index, metric.name, facts.patterns.get(metric.name))
-        records = index.best(metric.name, metric.goal, "last", 1, included=read_register(paths).current)
+        records = index.best(
+            metric.name, metric.goal, "last", 1, included=read_register(paths).current
+        )
         if not records:
             raise input_error(
-                f"no trial is done and has reported {metric.name}", "`windlass status` shows how far it is"
+                f"no trial is done and has reported {metric.name}",
+                "`windlass status` shows how far it is",
             )
-    finally:
-        index.close()
     trials = TrialFile(paths)
     try:
         return str(trials.read(records[0].number)["id"])
@@ -180,12 +195,12 @@ def best_trial(paths: StudyPaths) -> str:
 def explain_nothing_kept(paths: StudyPaths, best: str) -> str:
     """Why there are no outputs of the best trial."""
     text = f"trial {best} is the best of those that are done, and no outputs of it are kept"
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
-        retried = [record for record in index.records(sorted(read_retries(paths))) if record.state is not State.DONE]
-    finally:
-        index.close()
+    with open_index(paths) as index:
+        retried = [
+            record
+            for record in index.records(sorted(read_retries(paths)))
+            if record.state is not State.DONE
+        ]
     if _was_pruned(paths):
         text += ": those of all but the best trial were dropped earlier (`keep: best`, or `outputs --prune`)"
     if retried:
@@ -223,19 +238,17 @@ def prune_outputs(paths: StudyPaths) -> Pruned:
 
 
 def _not_over(paths: StudyPaths) -> str:
+    """Why the study is not over yet; "" where it is."""
     register = read_register(paths)
     if register.todo or register.held:
         return "trials wait or run"
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+    with open_index(paths) as index:
         alive = agents_alive(paths, index.agents())
-    finally:
-        index.close()
     return "an agent is at work" if any(state is not False for state in alive.values()) else ""
 
 
 def _rewrite(paths: StudyPaths, staying: Sequence[KeptFile]) -> None:
+    """Write the files that stay into a new archive, and remove the old ones once it is complete on the disk."""
     old = [name for name in os.listdir(paths.outputs) if name.endswith((".tar", ".idx"))]
     name = f"{KEPT}-{os.getpid()}"
     staging = os.path.join(paths.outputs, f".{name}")
@@ -244,7 +257,9 @@ def _rewrite(paths: StudyPaths, staying: Sequence[KeptFile]) -> None:
         os.makedirs(staging, exist_ok=True)
         for file in staying:
             if file.offset is None:
-                writer.add_copied(file.trial, file.path, os.stat(file.place), file.time, file.checksum)
+                writer.add_copied(
+                    file.trial, file.path, os.stat(file.place), file.time, file.checksum
+                )
                 continue
             taken = os.path.join(staging, "file")
             file.extract(taken)
@@ -265,6 +280,7 @@ def _rewrite(paths: StudyPaths, staying: Sequence[KeptFile]) -> None:
 
 
 def _add_again(writer: KeptWriter, file: KeptFile, taken: str) -> None:
+    """Add a file that was taken out of an old archive to the new one, with its permissions and time."""
     status = os.lstat(taken)
     if file.target is not None:
         writer.add_link(file.trial, file.path, file.target, status, file.time)
@@ -274,11 +290,15 @@ def _add_again(writer: KeptWriter, file: KeptFile, taken: str) -> None:
         os.rmdir(taken)
     else:
         with open(taken, "rb") as source:
-            former = os.stat(file.place)  # The archive that it comes from may be closed because of the file's folder.
-            writer.add(file.trial, file.path, source.read(), status, file.time, file.is_sparse, [former])
+            # The archive that it comes from may be closed because of the file's folder.
+            former = os.stat(file.place)
+            writer.add(
+                file.trial, file.path, source.read(), status, file.time, file.is_sparse, [former]
+            )
 
 
 def _drop_plain(paths: StudyPaths, staying: set[str]) -> None:
+    """Remove large files of trials that do not stay, and the folders that are empty then."""
     for folder, _, names in os.walk(paths.outputs, topdown=False):
         if folder == paths.outputs:
             continue
@@ -290,4 +310,9 @@ def _drop_plain(paths: StudyPaths, staying: set[str]) -> None:
 
 
 def _size(folder: str) -> int:
-    return sum(os.lstat(os.path.join(path, name)).st_size for path, _, names in os.walk(folder) for name in names)
+    """The bytes of all files below a folder."""
+    return sum(
+        os.lstat(os.path.join(path, name)).st_size
+        for path, _, names in os.walk(folder)
+        for name in names
+    )

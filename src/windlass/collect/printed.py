@@ -7,23 +7,25 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from windlass.agent.metrics import MetricBook
-from windlass.agent.nan_lines import names_metric
-from windlass.agent.printed import READING, PrintedMetrics, find_numbers
-from windlass.agent.tables import Tables
-from windlass.claims.ranges import Ranges, contains
+from windlass.agent.report.metrics import MetricBook
+from windlass.agent.report.nan_lines import names_metric
+from windlass.agent.report.printed import READING, PrintedMetrics, find_numbers
+from windlass.agent.report.tables import Tables
 from windlass.collect.index import StudyIndex
 from windlass.collect.output import GAP, OutputReader, Piece
-from windlass.journal.fold import MetricSummary, parse_metrics
-from windlass.journal.pieces import OURS
-from windlass.paths import StudyPaths
-from windlass.states import State
+from windlass.core.claims.ranges import Ranges, contains
+from windlass.core.journal.fold import parse_metrics
+from windlass.core.journal.pieces import OURS
+from windlass.core.journal.records import MetricSummary
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
 
 _LISTED_TRIALS = 20  # whose output is looked through for names
 _LISTED_NAMES = 12
 _LINE_BYTES = 64 * 1024  # of a line that does not end; the agent reads no more of one either
 
-Attempts = Iterable[tuple[int, str, int]]  # of trials: number, agent, and that agent's number of the attempt
+# Of trials: number, agent, and that agent's number of the attempt.
+Attempts = Iterable[tuple[int, str, int]]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class _Lines:
     has_gap: bool = False
 
     def feed(self, number: int, stream: int, data: bytes) -> None:
+        """Take a piece of a trial's output and pass on the lines that are complete with it."""
         rest = self.rests.get((number, stream), None if self.has_gap else b"")
         if rest is None:  # The beginning of this line may be missing.
             _, newline, data = data.partition(b"\n")
@@ -67,7 +70,9 @@ class _Lines:
                 self.take(number, rest)
 
 
-def add_printed(paths: StudyPaths, index: StudyIndex, metric: str, pattern: str | None = None) -> None:
+def add_printed(
+    paths: StudyPaths, index: StudyIndex, metric: str, pattern: str | None = None
+) -> None:
     """Have the index answer with printed values of a metric for trials that did not report it.
 
     `pattern` is the study's own regular expression for the metric, if it has one. What was read is remembered until a
@@ -113,7 +118,11 @@ def list_printed(
     paths: StudyPaths, index: StudyIndex, included: Ranges, parameters: Iterable[str] = ()
 ) -> list[PrintedNumber]:
     """Which numbers the output of some done trials has, without the study's parameters; likely metrics come first."""
-    records = (record for record in index.records(states=(State.DONE,)) if contains(included, record.number))
+    records = (
+        record
+        for record in index.records(states=(State.DONE,))
+        if contains(included, record.number)
+    )
     some = itertools.islice(records, _LISTED_TRIALS)
     attempts = [(record.number, record.agent, record.attempt) for record in some]
     left_out = {name.lower() for name in parameters}
@@ -126,12 +135,15 @@ def list_printed(
                 seen.setdefault(name, {})[number] = value
 
     _read_lines(paths, attempts, take)
-    found = [PrintedNumber(name, len(values), list(values.values())[-1]) for name, values in seen.items()]
+    found = [
+        PrintedNumber(name, len(values), list(values.values())[-1]) for name, values in seen.items()
+    ]
     found.sort(key=lambda one: (not names_metric(one.name), -one.trials))
     return found[:_LISTED_NAMES]
 
 
 def _read_lines(paths: StudyPaths, attempts: Attempts, take: Callable[[int, bytes], None]) -> None:
+    """Pass each line that these attempts printed to `take`, with the number of its trial."""
     by_agent: dict[str, dict[int, int]] = {}
     for number, agent, attempt in attempts:
         by_agent.setdefault(agent, {})[attempt] = number

@@ -6,18 +6,24 @@ import os
 from collections.abc import Mapping
 
 from windlass.collect.groups import Row
-from windlass.journal.fold import AgentRecord, TrialRecord
-from windlass.paths import StudyPaths
+from windlass.core.journal.records import AgentRecord, TrialRecord
+from windlass.core.paths import StudyPaths
 
 
 def code_columns(record: TrialRecord | None, agents: Mapping[str, AgentRecord]) -> Row:
     """Commit, whether there were changes that are not committed, and the name of the frozen code."""
     agent = None if record is None else agents.get(record.agent)
     code = (agent.code if agent is not None else None) or {}
-    return {"code.commit": code.get("commit"), "code.uncommitted": code.get("dirty"), "code.key": code.get("key")}
+    return {
+        "code.commit": code.get("commit"),
+        "code.uncommitted": code.get("dirty"),
+        "code.key": code.get("key"),
+    }
 
 
-def place_columns(paths: StudyPaths, record: TrialRecord | None, agents: Mapping[str, AgentRecord]) -> Row:
+def place_columns(
+    paths: StudyPaths, record: TrialRecord | None, agents: Mapping[str, AgentRecord]
+) -> Row:
     """Node and job, and the files that hold what the trial and its job printed. None: not known, or not in a job."""
     agent = None if record is None else agents.get(record.agent)
     if agent is None:

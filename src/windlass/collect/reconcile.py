@@ -1,4 +1,4 @@
-"""Journals tell what was last said; this settles what is so, given which agents still live. Pure."""
+"""Settles the state of a study: what the journals last recorded, given which agents still live. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windlass.claims.alive import LEASE_S, idle_beat_s, missed_beat_s
-from windlass.claims.first import Stop
 from windlass.collect.jobview import JobsView
 from windlass.collect.timeleft import (
     NO_DURATIONS,
@@ -19,9 +17,11 @@ from windlass.collect.timeleft import (
     fold_spent,
     fold_to_come,
 )
-from windlass.journal.fold import AgentRecord, Note, TrialRecord
-from windlass.slurm.states import JobState
-from windlass.states import Cause, State
+from windlass.core.claims.alive import LEASE_S, idle_beat_s, missed_beat_s
+from windlass.core.claims.first import Stop
+from windlass.core.journal.records import AgentRecord, Note, TrialRecord
+from windlass.core.queue.gone import CAUSES
+from windlass.core.states import Cause, State
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,9 @@ class FailureGroup:
     count: int
     reason: str  # of the first one
     cause: str
-    is_same: bool  # whether the others failed with the very same words, numbers included
-    settings: Mapping[str, Any]  # those that all of them share, and that trials which ended otherwise do not
+    is_same: bool  # whether the others failed with the very same message, numbers included
+    # Those that all of them share, and that trials which ended otherwise do not.
+    settings: Mapping[str, Any]
     trials: tuple[int, ...]  # the first ones
 
 
@@ -61,7 +62,9 @@ class StudyView:
     causes: dict[str, int]  # of trials that did not end well
     notes: tuple[Note, ...]
     damaged_lines: int
-    lost: tuple[TrialRecord, ...] = ()  # said to run by agents that are no more; counted as interrupted
+    lost: tuple[
+        TrialRecord, ...
+    ] = ()  # Their records end with a start, and their agents are gone: they count as interrupted.
     jobs: JobsView | None = None  # only of studies whose agents are jobs
     spent: Hours = NO_HOURS
     to_come: Hours = NO_HOURS
@@ -71,12 +74,8 @@ class StudyView:
 
     @property
     def eta_s(self) -> float | None:
-        """Time left if all goes on as it went; None while that cannot be told."""
+        """Time left if all goes on as it went; None while it cannot be estimated."""
         return None if self.left is None else self.left.seconds
-
-
-def _cause_of(agent: str, starved: set[str]) -> Cause:
-    return Cause.HOST_MEMORY if agent in starved else Cause.LOST
 
 
 def split_lost(
@@ -89,9 +88,13 @@ def split_lost(
     gone = {agent.id for agent in agents if agent.ended}
     gone.update(agent for agent, lives in alive.items() if lives is False)
     still = [record for record in running if record.agent not in gone]
-    starved = {job.agent for job in jobs.jobs if job.state is JobState.OUT_OF_MEMORY} if jobs is not None else set()
+    causes = (
+        {job.agent: CAUSES.get(job.state, Cause.LOST) for job in jobs.jobs}
+        if jobs is not None
+        else {}
+    )
     lost = [
-        replace(record, state=State.INTERRUPTED, cause=_cause_of(record.agent, starved).value)
+        replace(record, state=State.INTERRUPTED, cause=causes.get(record.agent, Cause.LOST).value)
         for record in running
         if record.agent in gone
     ]
@@ -122,20 +125,17 @@ def study_view(
     """The study as it is; `counts`, `causes` and `running` are what the journals say.
 
     An agent that `alive` does not know may live or not; its trials run until more is known. `measured_s` is what one
-    trial was measured to take, for where none has told yet.
+    trial was measured to take, used until trials have reported progress.
     """
     still, lost = split_lost(running, agents, alive, jobs)
-    settled = {state.value: counts.get(state, 0) for state in State}
-    settled[State.RUNNING.value] -= len(lost)
-    settled[State.INTERRUPTED.value] += len(lost)
-    all_causes = dict(causes)
-    for record in lost:
-        cause = record.cause or Cause.LOST.value
-        all_causes[cause] = all_causes.get(cause, 0) + 1
+    settled, all_causes = _settle_lost(counts, causes, lost)
     silent_s = silent_s or {}
-    views = tuple(_agent_view(agent, alive, still, silent_s.get(agent.id, 0.0), lease_s) for agent in agents)
+    views = tuple(
+        _agent_view(agent, alive, still, silent_s.get(agent.id, 0.0), lease_s) for agent in agents
+    )
     slots = sum(agent.record.slots for agent in views if agent.alive)
-    waiting = settled[State.WAITING.value] + settled[State.INTERRUPTED.value]  # these are taken again
+    # Interrupted trials are taken again, so they wait like the others.
+    waiting = settled[State.WAITING.value] + settled[State.INTERRUPTED.value]
     left = estimate_time_left(still, waiting, slots, done, now, measured_s)
     return StudyView(
         name=name,
@@ -158,6 +158,20 @@ def study_view(
     )
 
 
+def _settle_lost(
+    counts: Mapping[State, int], causes: Mapping[str, int], lost: Sequence[TrialRecord]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The numbers of trials by state and by cause, with lost trials counted as interrupted instead of running."""
+    settled = {state.value: counts.get(state, 0) for state in State}
+    settled[State.RUNNING.value] -= len(lost)
+    settled[State.INTERRUPTED.value] += len(lost)
+    all_causes = dict(causes)
+    for record in lost:
+        cause = record.cause or Cause.LOST.value
+        all_causes[cause] = all_causes.get(cause, 0) + 1
+    return settled, all_causes
+
+
 def _agent_view(
     agent: AgentRecord,
     alive: Mapping[str, bool | None],
@@ -165,6 +179,7 @@ def _agent_view(
     silent_s: float,
     lease_s: float,
 ) -> AgentView:
+    """An agent as it is shown. It is late when it has been silent for longer than its beats allow."""
     lives = False if agent.ended else alive.get(agent.id)
     under_way = sum(record.agent == agent.id for record in running)
     patience_s = missed_beat_s(lease_s) if under_way else 1.5 * idle_beat_s(lease_s)

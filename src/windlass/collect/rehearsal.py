@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.counted import counted
-from windlass.errors import Problem
-from windlass.states import STATE_OF, Cause, State
+from windlass.core.counted import counted
+from windlass.core.errors import Problem
+from windlass.core.journal.events import Bye, Ended, Header, Level, Started, decode_event
+from windlass.core.states import STATE_OF, Cause, State
+from windlass.core.units import render_about, render_mb
 
 _HEADROOM = 1.2
 _ROUND_MB = 100
@@ -28,7 +30,8 @@ _IN_ORDER = (
 class Allowed:
     """What the trials of one agent must do with. None: not known, so not compared."""
 
-    memory_mb: float | None = None  # of the whole job; None: what the agent says that it could have there
+    # Of the whole job; None: what the agent says that it could have there.
+    memory_mb: float | None = None
     memory_word: str = "asked"
     time_s: float | None = None  # of the job
     waves: int = 1
@@ -53,35 +56,38 @@ class Seen:
     begun: int = 0
     done: int = 0
     failed: int = 0
-    causes: dict[int, str] = field(default_factory=dict)  # trial → why its last attempt did not end well
+    # Trial → why its last attempt did not end well.
+    causes: dict[int, str] = field(default_factory=dict)
     longest_s: float | None = None  # of those that are done
     largest_mb: float = 0.0  # of one trial, at its end
     level: Mapping[str, Any] | None = None
     bye: str | None = None
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        kind = event.get("e")
-        if kind == "agent":
-            self.agent, self.slots = event["id"], max(1, int(event.get("slots") or 1))
-        elif kind == "start":
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take one event of the rehearsing agent."""
+        event = decode_event(line)
+        if isinstance(event, Header) and event.is_agent:
+            self.agent, self.slots = event.id, max(1, event.slots)
+        elif isinstance(event, Started):
             self.begun += 1
-        elif kind == "end":
+        elif isinstance(event, Ended):
             self._take_end(event)
-        elif kind == "level":
-            self.level = event
-        elif kind == "bye":
-            self.bye = event["reason"]
+        elif isinstance(event, Level):
+            self.level = event.fields
+        elif isinstance(event, Bye):
+            self.bye = event.reason
 
-    def _take_end(self, event: Mapping[str, Any]) -> None:
-        cause = event["cause"]
-        use = event.get("use") or {}
-        self.largest_mb = max(self.largest_mb, use.get("mem_mb") or event.get("rss_mb") or 0.0)
-        if cause == Cause.DONE.value:
+    def _take_end(self, event: Ended) -> None:
+        """Count a trial that has ended, with its memory and time."""
+        self.largest_mb = max(
+            self.largest_mb, event.use.get("mem_mb") or event.fields.get("rss_mb") or 0.0
+        )
+        if event.cause == Cause.DONE.value:
             self.done += 1
-            self.longest_s = max(self.longest_s or 0.0, float(event.get("dur") or 0.0))
-        elif cause in {one.value for one, state in STATE_OF.items() if state is State.FAILED}:
+            self.longest_s = max(self.longest_s or 0.0, event.own_s or 0.0)
+        elif event.cause in {one.value for one, state in STATE_OF.items() if state is State.FAILED}:
             self.failed += 1
-            self.causes[event["i"]] = cause
+            self.causes[event.number] = event.cause
 
     @property
     def peak_mb(self) -> float:
@@ -99,7 +105,9 @@ def judge(seen: Seen, allowed: Allowed, gone: bool = True) -> Verdict | None:
     found = _find_failures(seen)
     memory = _Quantity.of_memory(seen, allowed)
     gpu = _Quantity.of_gpu(seen)
-    found += [one.outgrown(seen.slots) for one in (memory, gpu) if one.peak_mb > (one.most_mb or math.inf)]
+    found += [
+        one.outgrown(seen.slots) for one in (memory, gpu) if one.peak_mb > (one.most_mb or math.inf)
+    ]
     summary = _summarise(seen, memory, gpu)
     if found:
         return Verdict(summary, tuple(found))
@@ -110,8 +118,11 @@ def judge(seen: Seen, allowed: Allowed, gone: bool = True) -> Verdict | None:
     if ended and seen.bye not in _IN_ORDER:
         if not gone:
             return None
-        return Verdict(summary, (Problem(f"the agent ended: {seen.bye}", "`windlass logs` shows what was printed"),))
-    problems, warnings = _judge_time(seen, allowed)
+        return Verdict(
+            summary,
+            (Problem(f"the agent ended: {seen.bye}", "`windlass logs` shows what was printed"),),
+        )
+    problems, warnings = _judgerender_about(seen, allowed)
     if not ended:
         left_s = _left_s(level, allowed)
         for one in (memory, gpu):
@@ -125,18 +136,25 @@ def judge(seen: Seen, allowed: Allowed, gone: bool = True) -> Verdict | None:
             elif one.grows and one.most_mb and not level["levelled"]:
                 warnings.append(one.stays_below(left_s))
         if not level["levelled"] and not problems and not warnings:
-            after = _time(level["since_s"])
-            warnings.append(f"nothing grew lately, but {after} were too short to say that the peak has been reached")
+            after = render_about(level["since_s"])
+            warnings.append(
+                f"nothing grew lately, but {after} were too short to say that the peak has been reached"
+            )
     return Verdict(summary, tuple(problems), tuple(warnings))
 
 
-def explain_death(seen: Seen, allowed: Allowed, said: str, out_of_memory: bool) -> Problem:
-    """The job ended although its agent had not said so. `said` are the scheduler's words."""
+def explain_death(seen: Seen, allowed: Allowed, message: str, out_of_memory: bool) -> Problem:
+    """The problem of a job that ended although its agent had not recorded an end. `message` is the scheduler's."""
     if not out_of_memory:
-        return Problem(f"{said}, before its usage had levelled out", "`windlass history` shows more")
+        return Problem(
+            f"{message}, before its usage had levelled out", "`windlass history` shows more"
+        )
     memory = _Quantity.of_memory(seen, allowed)
     seen_of_it = f"; last seen, {memory.used()}{memory.growth()}" if memory.peak_mb else ""
-    return Problem(f"{said}{seen_of_it}", memory.advice(max(memory.peak_mb, memory.most_mb or 0.0), seen.slots))
+    return Problem(
+        f"{message}{seen_of_it}",
+        memory.advice(max(memory.peak_mb, memory.most_mb or 0.0), seen.slots),
+    )
 
 
 @dataclass(frozen=True)
@@ -151,15 +169,25 @@ class _Quantity:
 
     @classmethod
     def of_memory(cls, seen: Seen, allowed: Allowed) -> _Quantity:
+        """The memory of the job: what its trials use together, and what it may use."""
         level = seen.level or {}
         most_mb = allowed.memory_mb if allowed.memory_mb is not None else level.get("most_mb")
-        return cls("memory", seen.peak_mb, most_mb, allowed.memory_word, level.get("growing_mb_per_min"))
+        return cls(
+            "memory", seen.peak_mb, most_mb, allowed.memory_word, level.get("growing_mb_per_min")
+        )
 
     @classmethod
     def of_gpu(cls, seen: Seen) -> _Quantity:
+        """The memory of the GPU: what is used of it, and what it has."""
         level = seen.level or {}
         growing = level.get("gpu_growing_mb_per_min")
-        return cls("GPU memory", level.get("gpu_mb") or 0.0, level.get("gpu_total_mb"), "that a GPU has", growing)
+        return cls(
+            "GPU memory",
+            level.get("gpu_mb") or 0.0,
+            level.get("gpu_total_mb"),
+            "that a GPU has",
+            growing,
+        )
 
     @property
     def grows(self) -> bool:
@@ -169,8 +197,8 @@ class _Quantity:
         return self.peak_mb + (self.growing_mb_per_min or 0.0) * left_s / 60
 
     def used(self) -> str:
-        most = f" of {_size(self.most_mb)} {self.most_word}" if self.most_mb is not None else ""
-        return f"{self.name}: {_size(self.peak_mb)} used{most}"
+        most = f" of {render_mb(self.most_mb)} {self.most_word}" if self.most_mb is not None else ""
+        return f"{self.name}: {render_mb(self.peak_mb)} used{most}"
 
     def growth(self) -> str:
         return f", still growing at {self.growing_mb_per_min:.0f} MB/min" if self.grows else ""
@@ -179,44 +207,63 @@ class _Quantity:
         return Problem(self.used() + self.growth(), self.advice(self.peak_mb, slots))
 
     def will_outgrow(self, level: Mapping[str, Any], left_s: float, slots: int) -> Problem:
+        """The problem of memory that will be too much before the trials end, with what to ask for instead."""
         after_s = level["since_s"]
-        text = f"{self.used()}{self.growth()} after {_time(after_s)}: too much in {_time(self._until_s())}"
+        text = f"{self.used()}{self.growth()} after {render_about(after_s)}"
+        text += f": too much in {render_about(self._until_s())}"
         if level.get("left_s") is None:
             grown_mb = self.after(min(left_s, self._until_s() * 2))
-            return Problem(text, f"it may grow for ever: find what it keeps, or {self.advice(grown_mb, slots)}")
-        return Problem(f"{text}, and a trial has {_time(left_s)} left", self.advice(self.after(left_s), slots))
+            return Problem(
+                text, f"it may grow for ever: find what it keeps, or {self.advice(grown_mb, slots)}"
+            )
+        return Problem(
+            f"{text}, and a trial has {render_about(left_s)} left",
+            self.advice(self.after(left_s), slots),
+        )
 
     def might_outgrow(self, left_s: float) -> str:
-        return f"{self.used()}{self.growth()}: if that goes on, it is too much in {_time(self._until_s())}"
+        return f"{self.used()}{self.growth()}: if that goes on, it is too much in {render_about(self._until_s())}"
 
     def stays_below(self, left_s: float) -> str:
-        return f"{self.used()}{self.growth()}: {_size(self.after(left_s))} at the end, if that goes on"
+        return f"{self.used()}{self.growth()}: {render_mb(self.after(left_s))} at the end, if that goes on"
 
     def _until_s(self) -> float:
-        return max(0.0, (self.most_mb or 0.0) - self.peak_mb) / (self.growing_mb_per_min or 1.0) * 60
+        return (
+            max(0.0, (self.most_mb or 0.0) - self.peak_mb) / (self.growing_mb_per_min or 1.0) * 60
+        )
 
     def advice(self, wanted_mb: float, slots: int) -> str:
+        """What to change so that `wanted_mb` is enough. Memory is rounded up, with some room."""
         if self.name != "memory":
             return "let fewer trials share a GPU: `pack: {most: …}`"
         each_mb = math.ceil(wanted_mb * _HEADROOM / slots / _ROUND_MB) * _ROUND_MB
         if self.most_word != "asked":
-            return f"say `needs: {{memory: {each_mb}MB}}`, so that fewer are here at a time"
+            return f"write `needs: {{memory: {each_mb}MB}}`, so that fewer are here at a time"
         return f"ask for `needs: {{memory: {each_mb}MB}}`"
 
 
 def _find_failures(seen: Seen) -> list[Problem]:
+    """The problem where trials of the rehearsal fail: at once for memory, otherwise when none ends well."""
     for trial, cause in seen.causes.items():
         if cause in _OUT_OF_MEMORY:
-            hint = f"it needs more {_OUT_OF_MEMORY[cause]} than it had; `windlass logs {trial}` shows what it said"
+            hint = f"it needs more {_OUT_OF_MEMORY[cause]} than it had; `windlass logs {trial}` shows what it printed"
             return [Problem(f"trial {trial}: {cause}", hint)]
-    if seen.failed and not seen.done and (seen.failed >= min(seen.slots, seen.begun) or seen.bye is not None):
+    if (
+        seen.failed
+        and not seen.done
+        and (seen.failed >= min(seen.slots, seen.begun) or seen.bye is not None)
+    ):
         trial, cause = next(iter(seen.causes.items()))
-        some = f"all {seen.failed} trials that ended did not end well" if seen.failed > 1 else f"trial {trial}: {cause}"
+        some = (
+            f"all {seen.failed} trials that ended did not end well"
+            if seen.failed > 1
+            else f"trial {trial}: {cause}"
+        )
         return [Problem(some, f"`windlass logs {trial}` shows what was printed")]
     return []
 
 
-def _judge_time(seen: Seen, allowed: Allowed) -> tuple[list[Problem], list[str]]:
+def _judgerender_about(seen: Seen, allowed: Allowed) -> tuple[list[Problem], list[str]]:
     """One trial must end within its job, unless it can go on in another."""
     told = (seen.level or {}).get("trial_s")
     if told is None and seen.longest_s is not None:
@@ -224,7 +271,7 @@ def _judge_time(seen: Seen, allowed: Allowed) -> tuple[list[Problem], list[str]]
     if told is None or allowed.time_s is None or allowed.checkpoint:
         return [], []
     low_s, middle_s, _ = told
-    one, job = _time(middle_s), _time(allowed.time_s)
+    one, job = render_about(middle_s), render_about(allowed.time_s)
     if low_s > allowed.time_s - _RESERVE_S:
         hint = f"ask for `needs: {{time: {math.ceil(middle_s * _HEADROOM / 60)}m}}`, or let it go on with `checkpoint:`"
         return [Problem(f"time: a trial takes about {one}, its job has {job}", hint)], []
@@ -242,20 +289,11 @@ def _left_s(level: Mapping[str, Any], allowed: Allowed) -> float:
 
 
 def _summarise(seen: Seen, memory: _Quantity, gpu: _Quantity) -> str:
+    """What the rehearsal has shown, in one line."""
     parts = [memory.used()] if memory.peak_mb else []
     parts += [gpu.used()] if gpu.peak_mb else []
     level = seen.level or {}
     if level.get("trial_s"):
-        parts.append(f"a trial takes about {_time(level['trial_s'][1])}")
+        parts.append(f"a trial takes about {render_about(level['trial_s'][1])}")
     trials = level.get("trials") or min(seen.slots, seen.begun)
     return f"{counted(trials, 'trial')} at a time; {'; '.join(parts) or 'nothing was seen of what they use'}"
-
-
-def _size(mb: float) -> str:
-    return f"{mb / 1024:.3g} GB" if mb >= 1024 else f"{mb:.0f} MB"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.2g} h"

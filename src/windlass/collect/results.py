@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from windlass import __version__
-from windlass.claims.ranges import contains, normalise
 from windlass.collect.byhand import render_command
 from windlass.collect.groups import (
     ROW_HEAD,
@@ -21,16 +21,18 @@ from windlass.collect.groups import (
     metric_columns,
     reserved_name,
 )
-from windlass.collect.index import StudyIndex
-from windlass.collect.look import find_lost, read_register
+from windlass.collect.index import StudyIndex, open_index
+from windlass.collect.look import find_lost_causes, read_register
 from windlass.collect.ran import code_columns, place_columns
 from windlass.collect.usage import cores_of, memory_mb_of, used
-from windlass.damage import has_reported
-from windlass.journal.fold import AgentRecord, TrialRecord
+from windlass.core.claims.ranges import contains, normalise
+from windlass.core.damage import has_reported
+from windlass.core.ids import settings_as_given
+from windlass.core.journal.records import AgentRecord, TrialRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.core.trialfile import TrialFile
 from windlass.model import Metric, Range
-from windlass.paths import StudyPaths
-from windlass.states import Cause, State
-from windlass.trialfile import TrialFile
 
 __all__ = ["GroupRow", "ResultRows", "Row", "best_rows", "group_rows", "result_rows"]
 
@@ -52,7 +54,8 @@ class ResultRows:
     included: Sequence[Range]
     metric: Metric | None = None
     seed_name: str = "seed"
-    lost: frozenset[int] = frozenset()  # said to run, by agents that are no more
+    # Trials whose record ends with a start and whose agent is gone → cause.
+    lost: Mapping[int, str] = field(default_factory=dict)
     with_usage: bool = False  # also what each trial used
     with_code: bool = False  # also with which code it ran
     with_place: bool = False  # also where it ran, and where its output is
@@ -74,23 +77,30 @@ class ResultRows:
         `asked` is what else the text depends on. While trials run nothing is remembered, because whether they still do
         does not depend on the journals alone; nor where something is damaged, so that each look reports it.
         """
-        is_under_way = bool(self.lost) or next(self.index.numbers((State.RUNNING,)), None) is not None
+        is_under_way = (
+            bool(self.lost) or next(self.index.numbers((State.RUNNING,)), None) is not None
+        )
         metric = None if self.metric is None else [self.metric.name, self.metric.goal]
         columns = [metric, self.seed_name, self.with_usage, self.with_code, self.with_place]
         status = _fetch_status(self.paths.trials)
-        question = json.dumps(["table", __version__, normalise(self.included), columns, status, *asked])
+        question = json.dumps(
+            ["table", __version__, normalise(self.included), columns, status, *asked]
+        )
 
         def may_keep() -> bool:
             return not is_under_way and not has_reported("lines") and not has_reported("")
 
         return str(render() if is_under_way else self.index.remembered(question, render, may_keep))
 
-    def _chunk(self, trials: TrialFile, begin: int, end: int, agents: Mapping[str, AgentRecord]) -> Iterator[Row]:
+    def _chunk(
+        self, trials: TrialFile, begin: int, end: int, agents: Mapping[str, AgentRecord]
+    ) -> Iterator[Row]:
+        """The rows of a range of trials. Trials whose agent is gone are shown as interrupted."""
         records = {record.number: record for record in self.index.records(range(begin, end))}
         for number, trial in trials.iterate(begin, end):
             record = records.get(number)
             if record is not None and number in self.lost:
-                record = replace(record, state=State.INTERRUPTED, cause=Cause.LOST.value)
+                record = replace(record, state=State.INTERRUPTED, cause=self.lost[number])
             row = trial_row(number, trial, record, self.metric, self.seed_name)
             if self.with_usage:
                 row.update(usage_columns(record))
@@ -112,22 +122,20 @@ def result_rows(
     with_place: bool = False,
 ) -> ResultRows:
     """The rows of the included trials."""
-    lost = find_lost(paths, index)
-    return ResultRows(paths, index, included, metric, seed_name, lost, with_usage, with_code, with_place)
+    lost = find_lost_causes(paths, index)
+    return ResultRows(
+        paths, index, included, metric, seed_name, lost, with_usage, with_code, with_place
+    )
 
 
 def read_failed(paths: StudyPaths, limit: int) -> list[tuple[Mapping[str, Any], TrialRecord]]:
     """The first trials that failed, of those that the study has now: each with its line of trials.jsonl."""
-    index = StudyIndex(paths)
-    trials = TrialFile(paths)
-    try:
-        index.refresh()
+    with open_index(paths) as index, contextlib.closing(TrialFile(paths)) as trials:
         current = read_register(paths).current
-        records = (one for one in index.records(states=(State.FAILED,)) if contains(current, one.number))
+        records = (
+            one for one in index.records(states=(State.FAILED,)) if contains(current, one.number)
+        )
         return [(trials.read(record.number), record) for record in itertools.islice(records, limit)]
-    finally:
-        trials.close()
-        index.close()
 
 
 def _fetch_status(path: str) -> list[int]:
@@ -142,7 +150,9 @@ def _fetch_status(path: str) -> list[int]:
 def usage_columns(record: TrialRecord | None) -> Row:
     """What a trial's attempt used, as far as it was sampled."""
     if record is None:
-        return dict.fromkeys(("used.memory_mb", "used.gpu_mb", "used.gpu_percent", "used.cores", "used.first_step_s"))
+        return dict.fromkeys(
+            ("used.memory_mb", "used.gpu_mb", "used.gpu_percent", "used.cores", "used.first_step_s")
+        )
     return {
         "used.memory_mb": memory_mb_of(record),
         "used.gpu_mb": used(record, "gpu_mb"),
@@ -161,7 +171,7 @@ def trial_row(
 ) -> Row:
     """One trial's row; without a record it waits."""
     record = TrialRecord(number, State.WAITING) if record is None else record
-    settings = trial["settings"]
+    settings = settings_as_given(trial)
     reserved: tuple[str, ...] = (*ROW_HEAD, *ROW_TAIL)
     row: Row = {"id": trial["id"], "number": number}
     if "rung" in trial:
@@ -182,6 +192,7 @@ def trial_row(
 
 
 def _with_metrics(row: Row, record: TrialRecord, metric: Metric | None) -> Row:
+    """The row with the last, lowest and highest value of each metric; the metric that is judged by comes first."""
     names = list(record.metrics)
     if metric is not None:
         names = [metric.name, *(name for name in names if name != metric.name)]
@@ -217,7 +228,10 @@ def best_rows(
     try:
         if seed_name in trials.read(ranges[0][0])["settings"]:
             rows = result_rows(paths, index, ranges, metric, seed_name)
-            return [_group_row(paths, trials, group) for group in _best_groups(rows, metric, stat, limit)]
+            return [
+                _group_row(paths, trials, group)
+                for group in _best_groups(rows, metric, stat, limit)
+            ]
         records = index.best(metric.name, metric.goal, stat, limit, included=ranges)
         return [_single_row(paths, trials, record, metric, seed_name) for record in records]
     finally:
@@ -225,10 +239,18 @@ def best_rows(
 
 
 def _best_groups(rows: ResultRows, metric: Metric, stat: str, limit: int) -> list[GroupRow]:
-    question = json.dumps(["best groups", rows.included, metric.name, metric.goal, stat, limit, rows.seed_name])
+    """The settings with the best means over their seeds. The answer is remembered until a journal grows."""
+    question = json.dumps(
+        ["best groups", rows.included, metric.name, metric.goal, stat, limit, rows.seed_name]
+    )
 
     def compute() -> list[dict[str, Any]]:
-        groups = [g for g in group_rows(rows, None, metric.name, stat, rows.seed_name) if g.mean is not None]
+        """The groups, the best first; of equal means the one with the lower number."""
+        groups = [
+            g
+            for g in group_rows(rows, None, metric.name, stat, rows.seed_name)
+            if g.mean is not None
+        ]
         sign = -1.0 if metric.goal == "maximize" else 1.0
         groups.sort(key=lambda group: (sign * (group.mean or 0.0), group.number))
         return [asdict(group) for group in groups[:limit]]
@@ -237,11 +259,20 @@ def _best_groups(rows: ResultRows, metric: Metric, stat: str, limit: int) -> lis
 
 
 def _group_row(paths: StudyPaths, trials: TrialFile, group: GroupRow) -> Row:
+    """The row of a setting, with the id and command of its first trial."""
     trial = trials.read(group.number)
-    return {"id": trial["id"], "number": group.number, **group.to_row(), "command": render_command(paths, group.number)}
+    return {
+        "id": trial["id"],
+        "number": group.number,
+        **group.to_row(),
+        "command": render_command(paths, group.number),
+    }
 
 
-def _single_row(paths: StudyPaths, trials: TrialFile, record: TrialRecord, metric: Metric, seed_name: str) -> Row:
+def _single_row(
+    paths: StudyPaths, trials: TrialFile, record: TrialRecord, metric: Metric, seed_name: str
+) -> Row:
+    """The row of a trial with its command."""
     trial = trials.read(record.number)
     row = trial_row(record.number, trial, record, metric, seed_name)
     return {**row, "command": render_command(paths, record.number)}

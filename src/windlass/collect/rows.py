@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from windlass.events import wire_number
-from windlass.journal.fold import (
+from windlass.core.journal.events import wire_number
+from windlass.core.journal.fold import (
     BEAT,
+    CANCEL,
     END,
     RETRY,
     START,
-    SpanFields,
     TrialHistory,
-    TrialRecord,
     Verdict,
     before_s,
     cause_of,
@@ -23,24 +22,30 @@ from windlass.journal.fold import (
     state_of,
     whole_s,
 )
+from windlass.core.journal.records import SpanFields, TrialRecord
 
 Row = tuple[Any, ...]
 
 COLUMNS = (
     "number, state, cause, t, rank, writer, starts, attempt, start, duration_s, exit_code, signal, stage,"
-    " output_bytes, rss_mb, cpu_s, step, metrics, note, use, why, more"
+    " output_bytes, rss_mb, cpu_s, step, metrics, note, use, why, round, more"
 )
 INSERT = f"INSERT OR REPLACE INTO trial VALUES ({', '.join('?' * len(COLUMNS.split(',')))})"
 STATE, CAUSE, DURATION_S = 1, 2, 9  # positions in a row that the summary needs
 
-# A row's columns from `attempt` to `why`, by the event's keys; `metrics` and `use` are JSON.
-_END_KEYS = ("n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note", "use", "why")
+# A row's columns from `attempt` to `round`, by the event's keys; `metrics` and `use` are JSON.
+_END_KEYS = (
+    "n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note", "use", "why", "round",
+)  # fmt: skip
 _NOTHING = (None,) * len(_END_KEYS)
 _CHUNK = 500  # parameters in one query; old SQLite allows 999
 
 _FOUR = [float, float, float, int]  # the types of a metric's last, min, max and count
 
 _encode_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+# json.loads() takes longer to find out what it was given than to decode it.
+_decode = json.JSONDecoder().decode
 
 
 def render_row(number: int, history: TrialHistory) -> Row:
@@ -53,12 +58,22 @@ def render_row(number: int, history: TrialHistory) -> Row:
         details: Row = (
             get("n"), get("start"), duration_s, get("code"), get("sig"), get("stage"), get("out"),
             get("rss_mb"), get("cpu_s"), get("step"), _render_metrics(get("m")), get("note"),
-            _render_use(get("use")), get("why"),
+            _render_use(get("use")), get("why"), get("round"),
         )  # fmt: skip
     elif rank in (START, BEAT):
         step, metrics = event.get("step"), _render_metrics(event.get("m"))
         use = _render_use(event.get("use"))
-        details = (event.get("n"), event.get("t"), *_NOTHING[2:9], step, metrics, None, use, None)
+        details = (
+            event.get("n"),
+            event.get("t"),
+            *_NOTHING[2:9],
+            step,
+            metrics,
+            None,
+            use,
+            None,
+            None,
+        )
     else:
         details = (event.get("n"), *_NOTHING[1:])
     state = state_of(verdict).value
@@ -71,16 +86,23 @@ def parse_row(row: Row) -> TrialHistory:
     verdict = _parse_verdict(row)
     if row[-1] is not None:
         *verdicts, spans = json.loads(row[-1])
-        last, done, retry = (None if item is None else Verdict(*item) for item in verdicts)
-        return TrialHistory(row[6], last, done, retry, _parse_spans(spans))
+        last, done, retry, cancel = (None if item is None else Verdict(*item) for item in verdicts)
+        return TrialHistory(row[6], last, done, retry, _parse_spans(spans), cancel)
     done = verdict if row[CAUSE] == "done" else None
     retry = verdict if verdict.rank == RETRY else None
-    return TrialHistory(row[6], verdict, done, retry, _own_span(verdict))
+    cancel = verdict if verdict.rank == CANCEL else None
+    return TrialHistory(row[6], verdict, done, retry, _own_span(verdict), cancel)
 
 
 def parse_record(row: Row) -> TrialRecord:
+    """The record of a trial from its row."""
     more = row[-1]
-    return record_of(row[0], row[6], _parse_verdict(row), () if more is None else _parse_spans(json.loads(more)[3]))
+    return record_of(
+        row[0],
+        row[6],
+        _parse_verdict(row),
+        () if more is None else _parse_spans(json.loads(more)[-1]),
+    )
 
 
 def _parse_spans(items: Iterable[Iterable[Any]]) -> tuple[SpanFields, ...]:
@@ -118,11 +140,12 @@ def chunks(numbers: Iterable[int], slack: int = 1) -> Iterator[tuple[str, tuple[
 
 
 def _parse_verdict(row: Row) -> Verdict:
+    """The event that decides a trial's state, from its row."""
     rank = row[4]
     event: dict[str, Any] = {}
-    for key, value in zip(_END_KEYS, row[7:21], strict=True):
+    for key, value in zip(_END_KEYS, row[7:22], strict=True):
         if value is not None:
-            event[key] = json.loads(value) if key in ("m", "use") else value
+            event[key] = _decode(value) if key in ("m", "use") else value
     if rank == END:
         event["cause"] = row[CAUSE]
         if isinstance(event.get("dur"), (int, float)):
@@ -133,12 +156,13 @@ def _parse_verdict(row: Row) -> Verdict:
 
 
 def _render_more(history: TrialHistory, shown: Verdict) -> str | None:
-    last, done, retry = history.last, history.done, history.retry
-    is_plain = last is shown and (done is None or done is shown) and (retry is None or retry is shown)
+    """What a row cannot hold in its columns, as JSON; None for the many trials with a simple history."""
+    last, done, retry, cancel = history.last, history.done, history.retry, history.cancel
+    is_plain = last is shown and all(one is None or one is shown for one in (done, retry, cancel))
     is_weak = shown.rank == END and shown.event["cause"] == "done" and done is None
     if is_plain and not is_weak and len(history.spans) <= (shown.rank == END):
         return None
-    return json.dumps([last, done, retry, history.spans])
+    return json.dumps([last, done, retry, cancel, history.spans])
 
 
 def _render_metrics(metrics: Mapping[str, Any] | None) -> str | None:
@@ -147,7 +171,12 @@ def _render_metrics(metrics: Mapping[str, Any] | None) -> str | None:
         return None
     if len(metrics) == 1:
         ((name, values),) = metrics.items()
-        if type(values) is list and list(map(type, values)) == _FOUR and name.isidentifier() and name.isascii():
+        if (
+            type(values) is list
+            and list(map(type, values)) == _FOUR
+            and name.isidentifier()
+            and name.isascii()
+        ):
             last, low, high, count = values
             if isfinite(last) and isfinite(low) and isfinite(high):
                 return f'{{"{name}":[{last!r},{low!r},{high!r},{count}]}}'  # the same text, several times as fast
@@ -163,6 +192,7 @@ def _render_use(use: Any) -> str | None:
 
 
 def _strict(value: Any) -> Any:
+    """The value with numbers that JSON does not have (NaN, infinity) in their form for files."""
     if isinstance(value, list):
         return [_strict(item) for item in value]
     if isinstance(value, dict):
@@ -171,8 +201,13 @@ def _strict(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """The value as SQLite can hold it: text without broken characters, integers of at most 64 bits."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
-    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63):
+    if (
+        value is None
+        or isinstance(value, float)
+        or (isinstance(value, int) and abs(value) < 1 << 63)
+    ):
         return value
     return str(value)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windlass.journal.read import JournalReader, read_header
-from windlass.paths import StudyPaths
+from windlass.core.journal.events import Settled, Submitting, decode_event
+from windlass.core.journal.read import JournalReader, read_header
+from windlass.core.paths import StudyPaths
 
 # The queue is asked by the file system's clock, a submission is noted by that of its machine.
 _CLOCKS_S = 2.0
@@ -54,28 +55,32 @@ def comment_of(submission: str) -> str:
 def read_submissions(paths: StudyPaths) -> list[Submission]:
     """All of a study's, the oldest first."""
     found: dict[str, Submission] = {}
-    ends: list[dict[str, Any]] = []
+    ends: list[Settled] = []
     for name in sorted(_client_journals(paths)):
         path = os.path.join(paths.journal, name)
         header = read_header(path) or {}
-        for event in _events(path):
-            kind = event.get("e")
-            if kind == "submit":
-                found[event["sub"]] = Submission(
-                    event["sub"], event["t"], event["agents"], event["first"], event.get("request") or {}, header
+        for event in map(decode_event, _events(path)):
+            if isinstance(event, Submitting):
+                found[event.submission] = Submission(
+                    event.submission, event.t, event.agents, event.first, event.request, header
                 )
-            elif kind in ("submitted", "refused"):
+            elif isinstance(event, Settled):
                 ends.append(event)
-    for event in sorted(ends, key=lambda event: float(event["t"])):
-        if event["sub"] in found:
-            changes = {"job": event["job"]} if event["e"] == "submitted" else {"refused": event["text"]}
-            found[event["sub"]] = replace(found[event["sub"]], settled_at=float(event["t"]), **changes)
+    for end in sorted(ends, key=lambda end: end.t):
+        if end.submission in found:
+            changes = {"refused": end.refused} if end.refused is not None else {"job": end.job}
+            found[end.submission] = replace(found[end.submission], settled_at=end.t, **changes)
     return sorted(found.values(), key=lambda submission: submission.time)
 
 
 def _client_journals(paths: StudyPaths) -> list[str]:
+    """The names of the journals that commands wrote, as opposed to agents."""
     try:
-        return [name for name in os.listdir(paths.journal) if name.startswith("client-") and name.endswith(".jsonl")]
+        return [
+            name
+            for name in os.listdir(paths.journal)
+            if name.startswith("client-") and name.endswith(".jsonl")
+        ]
     except FileNotFoundError:
         return []
 

@@ -9,17 +9,18 @@ from typing import Any
 
 from windlass.collect.attempts import AttemptStory, read_attempts, started_from
 from windlass.collect.byhand import render_by_hand
-from windlass.collect.facts import read_plan
-from windlass.collect.index import StudyIndex
+from windlass.collect.index import open_index
 from windlass.collect.jobview import JobView
 from windlass.collect.look import look
 from windlass.collect.output import OutputReader, last_lines
 from windlass.collect.reconcile import StudyView
-from windlass.journal.read import read_header
-from windlass.paths import StudyPaths
-from windlass.slurm.ask import ask
-from windlass.states import State
-from windlass.trialfile import TrialFile
+from windlass.core.ids import settings_as_given
+from windlass.core.journal.read import read_header
+from windlass.core.paths import StudyPaths
+from windlass.core.planfile import read_plan_if_there
+from windlass.core.queue.ask import ask
+from windlass.core.states import State
+from windlass.core.trialfile import TrialFile
 
 _LINES = 40
 _LOG_BYTES = 64 << 10
@@ -55,7 +56,9 @@ class Ticket:
     site: str = ""
 
 
-def gather_ticket(paths: StudyPaths, version: str, *, number: int | None = None, job: str | None = None) -> Ticket:
+def gather_ticket(
+    paths: StudyPaths, version: str, *, number: int | None = None, job: str | None = None
+) -> Ticket:
     """What is known of trial `number`, or of the job of that name (``123_4``) and a trial that failed in it."""
     view = look(paths, accounting=True)
     found = _job_named(view, job) if job is not None else None
@@ -64,7 +67,7 @@ def gather_ticket(paths: StudyPaths, version: str, *, number: int | None = None,
     trial = None if number is None else _trial_facts(paths, number)
     if found is None and trial is not None and trial.attempts:
         found = _job_of_agent(view, trial.attempts[-1].agent)
-    plan = read_plan(paths)
+    plan = read_plan_if_there(paths.plan)
     log_file = _log_of(paths, found)
     return Ticket(
         study=view.name,
@@ -76,7 +79,7 @@ def gather_ticket(paths: StudyPaths, version: str, *, number: int | None = None,
         script=_read_beginning(paths.job_script) if view.jobs is not None else "",
         request=_request_of(view, found),
         versions=_versions(paths, version, trial, with_slurm=view.jobs is not None),
-        site=str(plan.get("site_name") or plan.get("site") or ""),
+        site=plan.site_name or str(plan.unknown.get("site") or ""),
     )
 
 
@@ -95,16 +98,16 @@ def _job_of_agent(view: StudyView, agent: str) -> JobView | None:
 
 
 def _failed_in(paths: StudyPaths, agent: str) -> int | None:
-    index = StudyIndex(paths)
-    index.refresh()
-    try:
+    """The first trial that failed or was interrupted under an agent; None where there is none."""
+    with open_index(paths) as index:
         numbers = list(index.numbers((State.FAILED, State.INTERRUPTED)))
-        return next((record.number for record in index.records(numbers) if record.agent == agent), None)
-    finally:
-        index.close()
+        return next(
+            (record.number for record in index.records(numbers) if record.agent == agent), None
+        )
 
 
 def _trial_facts(paths: StudyPaths, number: int) -> TrialFacts:
+    """What is known of a trial, with the end of its output."""
     file = TrialFile(paths)
     trial = file.read(number)
     file.close()
@@ -118,7 +121,7 @@ def _trial_facts(paths: StudyPaths, number: int) -> TrialFacts:
         id=trial["id"],
         stages=tuple(name for name, _ in trial["stages"]),
         by_hand=tuple(render_by_hand(paths, number, started_from(attempts))),
-        settings=trial["settings"],
+        settings=settings_as_given(trial),
         attempts=tuple(attempts),
         output="\n".join(output.splitlines()[-_LINES:]),
         traceback=find_traceback(output),
@@ -128,7 +131,9 @@ def _trial_facts(paths: StudyPaths, number: int) -> TrialFacts:
 def find_traceback(text: str) -> str:
     """The last traceback of Python's in a text, with its closing line; "" where there is none."""
     lines = text.splitlines()
-    starts = [place for place, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    starts = [
+        place for place, line in enumerate(lines) if "Traceback (most recent call last)" in line
+    ]
     if not starts:
         return ""
     kept = [lines[starts[-1]]]
@@ -140,9 +145,12 @@ def find_traceback(text: str) -> str:
 
 
 def _log_of(paths: StudyPaths, job: JobView | None) -> str:
+    """The file with a job's own output; "" where the job has no number."""
     if job is None or job.array is None:
         return ""
-    return os.path.join(paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job.array}_{job.task}.out")
+    return os.path.join(
+        paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job.array}_{job.task}.out"
+    )
 
 
 def _read_beginning(path: str) -> str:
@@ -165,15 +173,30 @@ def _read_end(path: str) -> str:
 
 
 def _request_of(view: StudyView, job: JobView | None) -> dict[str, Any]:
+    """What a job asked for, without what was left open."""
     for submission in view.jobs.submissions if view.jobs is not None else ():
         if job is not None and submission.id == job.submission:
-            return {key: value for key, value in submission.request.items() if value not in (None, {}, [], "")}
+            return {
+                key: value
+                for key, value in submission.request.items()
+                if value not in (None, {}, [], "")
+            }
     return {}
 
 
-def _versions(paths: StudyPaths, version: str, trial: TrialFacts | None, *, with_slurm: bool) -> dict[str, str]:
-    found = {"windlass": version, "here": f"Python {platform.python_version()}, {platform.platform()}"}
-    header = read_header(paths.journal_of(trial.attempts[-1].agent)) if trial is not None and trial.attempts else None
+def _versions(
+    paths: StudyPaths, version: str, trial: TrialFacts | None, *, with_slurm: bool
+) -> dict[str, str]:
+    """The versions of Windlass, Python, the agent and, with `with_slurm`, Slurm."""
+    found = {
+        "windlass": version,
+        "here": f"Python {platform.python_version()}, {platform.platform()}",
+    }
+    header = (
+        read_header(paths.journal_of(trial.attempts[-1].agent))
+        if trial is not None and trial.attempts
+        else None
+    )
     if header is not None and header.get("version"):
         found["agent"] = f"windlass {header['version']}"
     slurm = ask(["sinfo", "--version"], {}) if with_slurm else None

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect.jobview import JobsView
-from windlass.journal.fold import AgentRecord, TrialRecord
+from windlass.core.journal.records import AgentRecord, TrialRecord
 
-_PLAYED_OUT = 10_000  # so many waiting trials are put into slots one by one; of more the mean tells as much
-_OVERDUE = 0.1  # a trial that has taken longer than others is expected to take this share of theirs more
+# So many waiting trials are put into slots one by one; of more the mean tells as much.
+_PLAYED_OUT = 10_000
+# A trial that has taken longer than others is expected to take this share of theirs more.
+_OVERDUE = 0.1
 _STARTING_S = 5.0
 _FEWEST = 3  # trials that must be done before their spread means anything
 
@@ -61,18 +63,26 @@ def estimate_time_left(
     """Trials under way tell of themselves, others take as long as those did. None where nothing tells a duration."""
     if not running and not waiting:
         return TimeLeft(0.0, 0.0, 0.0, 0.0)
-    told = {record.number: left for record in running if (left := remaining_s(record, now)) is not None}
-    totals = [told[record.number] + elapsed_s(record, now) for record in running if record.number in told]
+    left_s_of = {
+        record.number: left for record in running if (left := remaining_s(record, now)) is not None
+    }
+    totals = [
+        left_s_of[record.number] + elapsed_s(record, now)
+        for record in running
+        if record.number in left_s_of
+    ]
     known = done.count + len(totals)
     typical = (done.mean_s * done.count + sum(totals)) / known if known else measured_s
     if typical is None:
         return None
     lefts = [
-        told[record.number] if record.number in told else max(typical - elapsed_s(record, now), _OVERDUE * typical)
+        left_s_of[record.number]
+        if record.number in left_s_of
+        else max(typical - elapsed_s(record, now), _OVERDUE * typical)
         for record in running
     ]
     work_s = sum(lefts) + waiting * typical
-    because = _because(done.count, len(told))
+    because = _because(done.count, len(left_s_of))
     if slots <= 0:
         return TimeLeft(work_s, because=because)
     seconds = play_out(lefts, waiting, slots, typical)
@@ -87,7 +97,7 @@ def elapsed_s(record: TrialRecord, now: float) -> float:
 
 
 def remaining_s(record: TrialRecord, now: float) -> float | None:
-    """What a trial under way has told of itself; None where it has told nothing, or has only just begun.
+    """The time left that follows from a trial's own progress; None where it has reported none, or has only just begun.
 
     In the first seconds most of the time went into the start of the program, and its rate would be far off.
     """
@@ -125,8 +135,12 @@ def _spread(done: Durations, waves: float) -> float | None:
     return min(0.9, (done.high_s - done.low_s) / 2 / done.mean_s / math.sqrt(max(1.0, waves)))
 
 
-def _because(done: int, told: int) -> str:
-    parts = [f"{done} done" if done else "", f"the progress of {told} under way" if told else ""]
+def _because(done: int, under_way: int) -> str:
+    """What an estimate of the time left rests on."""
+    parts = [
+        f"{done} done" if done else "",
+        f"the progress of {under_way} under way" if under_way else "",
+    ]
     return " and ".join(part for part in parts if part) or "measured"
 
 
@@ -134,10 +148,17 @@ def _because(done: int, told: int) -> str:
 
 
 def fold_spent(
-    agents: Iterable[AgentRecord], alive: Mapping[str, bool | None], jobs: JobsView | None, now: float
+    agents: Iterable[AgentRecord],
+    alive: Mapping[str, bool | None],
+    jobs: JobsView | None,
+    now: float,
 ) -> Hours:
     """Hours of GPUs and cores that agents held, those of jobs in which none began included."""
-    requests = {} if jobs is None else {submission.id: submission.request for submission in jobs.submissions}
+    requests = (
+        {}
+        if jobs is None
+        else {submission.id: submission.request for submission in jobs.submissions}
+    )
     held: list[tuple[float, float | None, float | None]] = []
     for agent in agents:
         until = now if alive.get(agent.id) and not agent.ended else agent.last_seen
@@ -146,10 +167,15 @@ def fold_spent(
     for job in jobs.jobs if jobs is not None else ():
         if not job.agent and job.elapsed_s:
             held.append((job.elapsed_s, *_size(None, requests.get(job.submission, {}))))
-    return Hours(_sum_h((time_s, gpus) for time_s, gpus, _ in held), _sum_h((time_s, cpus) for time_s, _, cpus in held))
+    return Hours(
+        _sum_h((time_s, gpus) for time_s, gpus, _ in held),
+        _sum_h((time_s, cpus) for time_s, _, cpus in held),
+    )
 
 
-def _size(agent: AgentRecord | None, request: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def _size(
+    agent: AgentRecord | None, request: Mapping[str, Any]
+) -> tuple[float | None, float | None]:
     """GPUs and cores: as its agent found them, else as they were asked for."""
     nodes = _count(request.get("nodes")) or 1
     gpus, cpus = (_count(agent.gpus), _count(agent.cpus)) if agent is not None else (None, None)
@@ -161,9 +187,14 @@ def _size(agent: AgentRecord | None, request: Mapping[str, Any]) -> tuple[float 
 
 
 def _count(value: Any) -> float | None:
+    """The number of devices in a journal's entry, which is a list of them or a number; None for anything else."""
     if isinstance(value, (list, tuple)):
         return float(len(value))
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+    return (
+        float(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+        else None
+    )
 
 
 def _sum_h(held: Iterable[tuple[float, float | None]]) -> float | None:
@@ -172,7 +203,10 @@ def _sum_h(held: Iterable[tuple[float, float | None]]) -> float | None:
 
 
 def fold_to_come(
-    left: TimeLeft | None, agents: Sequence[AgentRecord], alive: Mapping[str, bool | None], jobs: JobsView | None
+    left: TimeLeft | None,
+    agents: Sequence[AgentRecord],
+    alive: Mapping[str, bool | None],
+    jobs: JobsView | None,
 ) -> Hours:
     """Hours that the work before us takes, if agents go on to have what the newest one has."""
     if left is None:
@@ -181,7 +215,11 @@ def fold_to_come(
     newest = max(shown, key=lambda agent: agent.start, default=None)
     if newest is None or newest.slots <= 0:
         return Hours()
-    requests = {} if jobs is None else {submission.id: submission.request for submission in jobs.submissions}
+    requests = (
+        {}
+        if jobs is None
+        else {submission.id: submission.request for submission in jobs.submissions}
+    )
     gpus, cpus = _size(newest, requests.get(str((newest.job or {}).get("sub")), {}))
     agent_h = left.work_s / newest.slots / 3600
     return Hours(None if gpus is None else gpus * agent_h, None if cpus is None else cpus * agent_h)

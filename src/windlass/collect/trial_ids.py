@@ -13,35 +13,46 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from windlass.claims import ranges as rs
-from windlass.claims.ranges import Ranges
-from windlass.errors import FolderError
-from windlass.events import ID_LETTERS
-from windlass.ids import beginning_number, id_beginning
-from windlass.journal.fold import parse_number
-from windlass.paths import StudyPaths
-from windlass.trialfile import (
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.ranges import Ranges
+from windlass.core.errors import FolderError
+from windlass.core.ids import beginning_number, id_beginning, letters_number
+from windlass.core.journal.events import ID_LETTERS
+from windlass.core.journal.fold import parse_number
+from windlass.core.paths import StudyPaths
+from windlass.core.trial_lines import head_letters
+from windlass.core.trialfile import (
     ENTRY_BYTES,
     TrialFile,
     entry_id,
-    entry_offset,
-    head_id,
+    entry_pairs,
     read_entries,
 )
 
 _SHIFT = 64 - 5 * (ID_LETTERS - 1)  # an id begins with a t, and each letter after it has five bits
 _LETTERS = ID_LETTERS - 1
+_WHOLE = 12  # letters of a whole id
+_NO_LETTERS = b"-" * _WHOLE
 _HEAD_BYTES = 96  # a line's checksum, number and id
 _GROUP = 2000  # lines whose ids are read together
 _MOST_BYTES = 8 << 20  # of them
-_MOST_LISTED = 2000  # trials of one `cancel` or `retry` whose ids are listed; of more there is a digest
+# Trials of one `cancel` or `retry` whose ids are listed; of more there is a digest.
+_MOST_LISTED = 2000
 
 Event = Mapping[str, Any]
-Moved = dict[int, int | None]  # number in a journal → the one that the trial has now; None: the study has no such trial
+# Number in a journal → the one that the trial has now; None: the study has no such trial.
+Moved = dict[int, int | None]
 _RANGES = ("cancel", "retry")
 _MOST_NOTED = 1000  # trials of one event about many of them
+
+
+class _Heads(NamedTuple):
+    """The ids of a group of lines, as many letters for each line; hyphens for a line that has none."""
+
+    letters: bytes  # all but the t
+    agreed: str  # the beginning, as journals have it, where the index has the same id; otherwise hyphens
 
 
 class TrialIds:
@@ -53,9 +64,14 @@ class TrialIds:
     def __init__(self, paths: StudyPaths) -> None:
         self._paths = paths
         self._read: bytes | None = None
-        self._status: list[int] | None = None  # of trials.idx and trials.jsonl when the ids were read
-        self._numbers: dict[int, list[int]] | None = None  # the beginning of an id → numbers of trials, from the lines
-        self._heads: dict[int, bytes | None] = {}  # ids of lines, by groups of numbers; see `_read_heads`
+        # Of trials.idx and trials.jsonl when the ids were read.
+        self._status: list[int] | None = None
+        # The beginning of an id → numbers of trials, from the lines.
+        self._numbers: dict[int, list[int]] | None = None
+        # Numbers of trials whose lines have an id; known once `_numbers` is.
+        self._identified: set[int] = set()
+        # Ids of lines, by groups of numbers; see `_read_heads`.
+        self._heads: dict[int, _Heads | None] = {}
 
     def have_changed(self, connection: sqlite3.Connection) -> bool:
         """Read the ids. Returns whether an index was made with others; trials that were added alone change nothing."""
@@ -63,7 +79,9 @@ class TrialIds:
         if status is None or status != self._status:
             self._forget(status)
         found = connection.execute("SELECT value FROM meta WHERE key = 'trials'").fetchone()
-        count, digest, known = (0, self._digest_first(0), None) if found is None else json.loads(found[0])
+        count, digest, known = (
+            (0, self._digest_first(0), None) if found is None else json.loads(found[0])
+        )
         if status is not None and status == known:
             return False
         present = len(self._entries) // ENTRY_BYTES
@@ -71,7 +89,8 @@ class TrialIds:
             return True
         highest = connection.execute("SELECT max(number) FROM trial").fetchone()[0]
         if count < present and highest is not None and highest >= count:
-            return True  # its record was taken as it was, because there was no id to compare it with
+            # Its record was taken as it was, because there was no id to compare it with.
+            return True
         if highest is not None and self._differs(min(count, highest + 1)):
             return True  # trials.jsonl has been replaced, and its index has not
         query = """SELECT 1 FROM journal WHERE state NOT LIKE '%"moved": {}%'"""
@@ -92,14 +111,20 @@ class TrialIds:
 
         A number whose trial has no id that can be read stands for what it stood for.
         """
+        if self._is_plainly(number, beginning):
+            return number
         present, expected = entry_id(self._entries, number), beginning_number(beginning)
         if expected is None:
             return number
-        if present and present >> _SHIFT == expected >> _SHIFT and self._head(number) in (0, present):
+        if (
+            present
+            and present >> _SHIFT == expected >> _SHIFT
+            and self._head(number) in (0, present)
+        ):
             return number
         # Another trial, or the index of trials.jsonl is damaged: the lines decide.
         found = self._by_beginning().get(expected >> _SHIFT, [])
-        if number in found or (not found and not present):
+        if number in found or not (found or present or number in self._identified):
             return number
         return found[0] if len(found) == 1 else None
 
@@ -117,7 +142,9 @@ class TrialIds:
         letters = [self.beginning(number)[1:] or "-" * _LETTERS for number in rs.numbers(ranges)]
         return {"ids": "".join(letters)}
 
-    def place_ranges(self, event: Mapping[str, Any], ranges: Ranges) -> Iterator[tuple[int, int | None]]:
+    def place_ranges(
+        self, event: Mapping[str, Any], ranges: Ranges
+    ) -> Iterator[tuple[int, int | None]]:
         """Each number of an event about several trials, with the one that its trial has now."""
         letters, digest = event.get("ids"), event.get("digest")
         if isinstance(letters, str) and len(letters) == _LETTERS * rs.count(ranges):
@@ -134,7 +161,11 @@ class TrialIds:
 
     def _digest(self, ranges: Ranges) -> str:
         """A digest of the ids alone: a line may be written anew in another place."""
-        return _hash(b"".join(entry_id(self._entries, number).to_bytes(8, "big") for number in rs.numbers(ranges)))
+        return _hash(
+            b"".join(
+                entry_id(self._entries, number).to_bytes(8, "big") for number in rs.numbers(ranges)
+            )
+        )
 
     @property
     def _entries(self) -> bytes:
@@ -144,6 +175,7 @@ class TrialIds:
 
     def _forget(self, status: list[int] | None) -> None:
         self._read, self._status, self._numbers, self._heads = None, status, None, {}
+        self._identified = set()
 
     def _fetch_status(self) -> list[int] | None:
         """What differs once trials.idx or trials.jsonl is another file or was written to; None where one is missing."""
@@ -158,39 +190,64 @@ class TrialIds:
 
     def _differs(self, count: int) -> bool:
         """Whether a line of the first `count` trials has another id than the index."""
-        return any(self._head(number) not in (0, entry_id(self._entries, number)) for number in range(count))
+        return any(
+            self._head(number) not in (0, entry_id(self._entries, number))
+            for number in range(count)
+        )
 
     def _head(self, number: int) -> int:
         """The id of the line that the index has for a number; 0 where there is no line of this number."""
         group, place = divmod(number, _GROUP)
+        heads = self._group(group)
+        if heads is not None:
+            letters = heads.letters[_WHOLE * place : _WHOLE * (place + 1)].replace(b"-", b"")
+        else:
+            offsets = [
+                offset for offset, _ in entry_pairs(self._entries, range(number, number + 1))
+            ]
+            pieces = [
+                self._read_piece(offset, _HEAD_BYTES) for offset in offsets if offset is not None
+            ]
+            letters = head_letters(pieces[0], 0, number) if pieces else b""
+        return letters_number(letters) if letters else 0
+
+    def _is_plainly(self, number: int, beginning: str) -> bool:
+        """Whether the index and the line of a trial agree on an id that begins so: a fast way to see what is usual."""
+        group, place = divmod(number, _GROUP)
+        heads = self._group(group)
+        return (
+            heads is not None
+            and heads.agreed[ID_LETTERS * place : ID_LETTERS * (place + 1)] == beginning
+        )
+
+    def _group(self, group: int) -> _Heads | None:
         if group not in self._heads:
             self._heads[group] = self._read_heads(range(group * _GROUP, (group + 1) * _GROUP))
-        heads = self._heads[group]
-        if heads is not None:
-            return int.from_bytes(heads[8 * place : 8 * place + 8], "big")
-        offset = entry_offset(self._entries, number)
-        return 0 if offset is None else head_id(self._read_piece(offset, _HEAD_BYTES), number)
+        return self._heads[group]
 
-    def _read_heads(self, numbers: range) -> bytes | None:
-        """The ids of lines that follow each other, eight bytes each; None where they do not, or are very long.
+    def _read_heads(self, numbers: range) -> _Heads | None:
+        """The ids of lines that follow each other; None where they do not, or are very long.
 
         All of a group are kept: the trials of one agent are from all over the file, and so are those of the next.
         """
-        offsets = [entry_offset(self._entries, number) for number in numbers]
-        known = [offset for offset in offsets if offset is not None]
+        pairs = entry_pairs(self._entries, numbers)
+        known = [offset for offset, _ in pairs if offset is not None]
         if not known:
-            return bytes(8 * len(numbers))
+            return _Heads(b"", "")
         if known != sorted(known) or known[-1] - known[0] > _MOST_BYTES:
             return None
         begin = known[0]
         piece = self._read_piece(begin, known[-1] - begin + _HEAD_BYTES)
-        found = []
-        for number, offset in zip(numbers, offsets, strict=True):
-            head = b"" if offset is None else piece[offset - begin : offset - begin + _HEAD_BYTES]
-            found.append(head_id(head, number).to_bytes(8, "big"))
-        return b"".join(found)
+        found, agreed = [], []
+        for number, (offset, identifier) in zip(numbers, pairs, strict=False):
+            letters = b"" if offset is None else head_letters(piece, offset - begin, number)
+            found.append(letters or _NO_LETTERS)
+            is_agreed = bool(letters) and letters_number(letters) == identifier
+            agreed.append(b"t" + letters[:_LETTERS] if is_agreed else _NO_LETTERS[:ID_LETTERS])
+        return _Heads(b"".join(found), b"".join(agreed).decode("ascii"))
 
     def _read_piece(self, offset: int, count: int) -> bytes:
+        """Bytes of trials.jsonl; none where they cannot be read."""
         try:
             with open(self._paths.trials, "rb", buffering=0) as file:
                 return os.pread(file.fileno(), count, offset)
@@ -198,13 +255,18 @@ class TrialIds:
             return b""
 
     def _by_beginning(self) -> dict[int, list[int]]:
+        """The numbers of trials by the beginning of their ids.
+
+        The file of trials is read once, when this is first needed.
+        """
         if self._numbers is None:
             found: dict[int, list[int]] = {}
             with contextlib.suppress(FolderError):
                 file = TrialFile(self._paths)
                 try:
-                    for number, identifier in file.id_numbers(file.count_indexed()):
+                    for number, identifier in file.id_numbers(file.count_lines()):
                         found.setdefault(identifier >> _SHIFT, []).append(number)
+                        self._identified.add(number)
                 finally:
                     file.close()
             self._numbers = found  # not before it is complete: another thread may look at it
@@ -238,6 +300,7 @@ def iterate_renumbered(ids: TrialIds, moved: Moved, events: Iterable[Event]) -> 
 
 
 def _note_start(ids: TrialIds, moved: Moved, event: Event) -> None:
+    """Remember which trial an agent's number stands for, from the id that the event of a start carries."""
     number, beginning = event.get("i"), event.get("id")
     if type(number) is not int or number < 0:
         return
@@ -249,18 +312,24 @@ def _note_start(ids: TrialIds, moved: Moved, event: Event) -> None:
 
 
 def _renumber_one(moved: Moved, event: Event) -> list[Event]:
+    """An event with the numbers that its trials have now; nothing where the study no longer has the trial."""
     number, live = event.get("i"), event.get("live")
     if type(number) is int and number in moved:
         present = moved[number]
         return [] if present is None else [{**event, "i": present}]
     if isinstance(live, dict):
-        changed = {str(moved.get(int(key), int(key))): value for key, value in live.items() if key.isdecimal()}
+        changed = {
+            str(moved.get(int(key), int(key))): value
+            for key, value in live.items()
+            if key.isdecimal()
+        }
         changed.pop("None", None)
         return [{**event, "live": changed}]
     return [event]
 
 
 def _renumber_ranges(ids: TrialIds, moved: Moved, event: Event) -> Event:
+    """An event about ranges of trials, such as a cancellation, with the numbers that they have now."""
     try:
         ranges = [(parse_number(first), parse_number(stop)) for first, stop in event["r"]]
     except (KeyError, TypeError, ValueError):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from windlass.collect.jobview import JobView
-from windlass.paths import StudyPaths
-from windlass.slurm.states import JobState
+from windlass.core.paths import StudyPaths
+from windlass.core.queue.states import JobState
 
 _MOST_READ = 20  # files; the jobs that were submitted last
 _BYTES = 4096
@@ -31,7 +31,9 @@ def add_outputs(jobs: Sequence[JobView], paths: StudyPaths) -> tuple[JobView, ..
     places = [place for place, job in enumerate(jobs) if is_unbegun(job)]
     for place in places[-_MOST_READ:]:
         job = jobs[place]
-        log = os.path.join(paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job.array}_{job.task}.out")
+        log = os.path.join(
+            paths.hpc_outputs, f"{os.path.basename(paths.folder)}_{job.array}_{job.task}.out"
+        )
         output = _read_end(log)
         if output or job.state is not JobState.UNKNOWN:
             found[place] = replace(job, log=log, output=output)

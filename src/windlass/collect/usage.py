@@ -9,20 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from windlass.claims import ranges as rs
-from windlass.claims.ranges import Ranges
 from windlass.collect.index import StudyIndex
 from windlass.collect.look import read_register
-from windlass.errors import FolderError
-from windlass.journal.fold import TrialRecord
-from windlass.paths import StudyPaths
-from windlass.states import State
-from windlass.trialfile import TrialFile
+from windlass.core.claims import ranges as rs
+from windlass.core.claims.ranges import Ranges
+from windlass.core.errors import FolderError
+from windlass.core.journal.records import TrialRecord
+from windlass.core.paths import StudyPaths
+from windlass.core.states import State
+from windlass.core.trialfile import TrialFile
 from windlass.usage import Usage, VariantUse
 
 _ENDED = (State.DONE, State.FAILED, State.INTERRUPTED)
-_LAST_AGENTS = 100  # whose setup counts: what the environment and the data were long ago says little
-_SHORTEST_S = 1.0  # of an attempt whose cores can be told from its processor time
+# Whose setup counts: what the environment and the data were long ago says little.
+_LAST_AGENTS = 100
+# A shorter attempt does not show how many cores it uses: its processor time is too coarse.
+_SHORTEST_S = 1.0
 
 
 def read_usage(paths: StudyPaths, variants: Sequence[str] = ()) -> Usage | None:
@@ -35,18 +37,27 @@ def read_usage(paths: StudyPaths, variants: Sequence[str] = ()) -> Usage | None:
         index.refresh()
         current = read_register(paths).current
         question = json.dumps(["usage", list(variants), current])
-        found = index.remembered(question, lambda: _to_json(fold_usage(_attempts(paths, index, current, variants))))
-        setups = [agent.setup_s for agent in index.agents() if agent.job and agent.setup_s is not None]
+        found = index.remembered(
+            question, lambda: _to_json(fold_usage(_attempts(paths, index, current, variants)))
+        )
+        setups = [
+            agent.setup_s for agent in index.agents() if agent.job and agent.setup_s is not None
+        ]
     except (FolderError, OSError):
         return None
     finally:
         index.close()
-    return None if found is None else replace(_from_json(found), setup_s=max(setups[-_LAST_AGENTS:], default=None))
+    return (
+        None
+        if found is None
+        else replace(_from_json(found), setup_s=max(setups[-_LAST_AGENTS:], default=None))
+    )
 
 
 def _attempts(
     paths: StudyPaths, index: StudyIndex, current: Ranges, variants: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], TrialRecord]]:
+    """The trials that have ended, each with its values of the parameters that make variants."""
     trials = TrialFile(paths) if variants else None
     try:
         for record in index.records(states=_ENDED):
@@ -67,13 +78,19 @@ def fold_usage(attempts: Iterable[tuple[tuple[Any, ...], TrialRecord]]) -> Usage
         everything.append(record)
     if not everything:
         return None
-    company = Counter(int(k) for record in everything if (k := used(record, "k")) is not None and k >= 1)
+    company = Counter(
+        int(k) for record in everything if (k := used(record, "k")) is not None and k >= 1
+    )
     percents = sorted(p for record in everything if (p := used(record, "gpu_pct")) is not None)
-    overall = _fold_variant((), everything)
+    variants = tuple(_fold_variant(*group) for group in groups.values())
+    # With a single variant this is all there is, and going through hundreds of thousands of trials again takes seconds.
+    overall = (
+        replace(variants[0], variant=()) if len(variants) == 1 else _fold_variant((), everything)
+    )
     return Usage(
         attempts=len(everything),
         done=overall.done,
-        variants=tuple(_fold_variant(*group) for group in groups.values()),
+        variants=variants,
         k=company.most_common(1)[0][0] if company else None,
         gpu_percent=percentile(percents, 0.5),
         overall=overall,
@@ -81,6 +98,7 @@ def fold_usage(attempts: Iterable[tuple[tuple[Any, ...], TrialRecord]]) -> Usage
 
 
 def _fold_variant(variant: tuple[Any, ...], records: Sequence[TrialRecord]) -> VariantUse:
+    """What the trials of one variant used: the highest memory, the cores of nine in ten, and times."""
     done = [record for record in records if record.state is State.DONE]
     # A duration that is only an upper bound, because nobody could look when the trial ended, is no evidence.
     timed = [record for record in done if not used(record, "late_s")]
@@ -89,8 +107,12 @@ def _fold_variant(variant: tuple[Any, ...], records: Sequence[TrialRecord]) -> V
     return VariantUse(
         variant=variant,
         done=len(done),
-        memory_mb=max((mb for record in records if (mb := memory_mb_of(record)) is not None), default=None),
-        gpu_mb=max((mb for record in records if (mb := used(record, "gpu_mb")) is not None), default=None),
+        memory_mb=max(
+            (mb for record in records if (mb := memory_mb_of(record)) is not None), default=None
+        ),
+        gpu_mb=max(
+            (mb for record in records if (mb := used(record, "gpu_mb")) is not None), default=None
+        ),
         cores=percentile(cores, 0.9),
         time_s=_three(times),
     )
@@ -103,14 +125,20 @@ def _three(times: Sequence[float]) -> tuple[float, float, float] | None:
 
 def as_number(value: Any) -> float | None:
     """A finite number that is not negative; None for anything else a damaged journal may hold."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or value < 0
+    ):
         return None
     return float(value)
 
 
 def used(record: TrialRecord, key: str) -> float | None:
     """One figure of what an attempt used."""
-    return as_number(record.use.get(key))
+    value = record.use.get(key)
+    return None if value is None else as_number(value)
 
 
 def memory_mb_of(record: TrialRecord) -> float | None:
@@ -151,6 +179,9 @@ def _from_json(data: Mapping[str, Any]) -> Usage:
 
 
 def _variant_from_json(data: Mapping[str, Any]) -> VariantUse:
+    """The use of a variant, as it was remembered in the index."""
     time_s = data["time_s"]
     variant = tuple(data["variant"])
-    return VariantUse(**{**data, "variant": variant, "time_s": None if time_s is None else tuple(time_s)})
+    return VariantUse(
+        **{**data, "variant": variant, "time_s": None if time_s is None else tuple(time_s)}
+    )

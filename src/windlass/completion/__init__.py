@@ -1,1 +1,1 @@
-"""Answers shells that ask which words may follow. Standard library only, because an answer must be fast."""
+"""Answers shells that ask which arguments may follow. Standard library only, because an answer must be fast."""

@@ -1,4 +1,4 @@
-"""From the words before the cursor to the words that may follow, in the form that the shell's function reads."""
+"""From the arguments before the cursor to those that may follow, in the form that the shell's function reads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from windlass.completion.candidates import KINDS, Asked, Candidate
 from windlass.completion.table import Verb, Word, read_table
-from windlass.paths import YAML_ENDINGS
+from windlass.core.paths import YAML_ENDINGS
 
 PLAIN, NO_SPACE, FILES, FOLDERS, PATHS = "plain", "nospace", "files", "folders", "paths"
 _MOST = 200
-_BREAKS = "=:"  # characters at which bash begins another word; only what follows the last one may be answered
+_BREAKS = "=:"  # characters at which bash begins another argument; only what follows the last one may be answered
 _SPECIAL = re.compile(r"([^\w@%+=:,./~\-])")
 _STUDY_VERBS = ("study", "study-or-trial")
 
@@ -30,24 +30,24 @@ class Answer:
 
 @dataclass
 class _Read:
-    """What the words before the cursor are."""
+    """What the arguments before the cursor are."""
 
     verb: Verb
     values: dict[str, str] = field(default_factory=dict)  # option → its last value
     arguments: list[str] = field(default_factory=list)
     pending: Word | None = None  # an option that waits for its value
-    program: bool = False  # behind `--`: the words of the user's program
+    program: bool = False  # behind `--`: the arguments of the user's program
     named: bool = False  # whether the verb itself stands there
 
 
-def main(shell: str, words: Sequence[str]) -> int:
+def main(shell: str, arguments: Sequence[str]) -> int:
     """Answer the shell's function. Whatever goes wrong, the shell shows nothing: a tab must never print an error.
 
-    bash gives its line up to the cursor as one word; zsh and fish give the words, the last one being the unfinished.
+    bash gives its line up to the cursor as one argument; zsh and fish give all of them, the unfinished one last.
     """
     sys.stderr = io.StringIO()  # what readers of damaged files warn of, other verbs show
     try:
-        given = split_line(words[0]) if shell == "bash" else list(words)
+        given = split_line(arguments[0]) if shell == "bash" else list(arguments)
         answer = find_answer(read_table(), given[1:-1], given[-1])
         sys.stdout.write(render_answer(answer, shell, given[-1]))
         sys.stdout.flush()
@@ -57,33 +57,33 @@ def main(shell: str, words: Sequence[str]) -> int:
 
 
 def split_line(line: str) -> list[str]:
-    """The words of an unfinished command line as a shell reads them; the last one is the one under the cursor."""
-    words, word, quote, begun = [], "", "", False
+    """The arguments of an unfinished command line as a shell reads them; the last one is the one under the cursor."""
+    arguments, argument, quote, begun = [], "", "", False
     letters = iter(line)
     for letter in letters:
         if quote:
             if letter == quote:
                 quote = ""
             elif letter == "\\" and quote == '"':
-                word += next(letters, "")
+                argument += next(letters, "")
             else:
-                word += letter
+                argument += letter
         elif letter in "'\"":
             quote, begun = letter, True
         elif letter == "\\":
-            word, begun = word + next(letters, ""), True
+            argument, begun = argument + next(letters, ""), True
         elif letter.isspace():
             if begun:
-                words.append(word)
-            word, begun = "", False
+                arguments.append(argument)
+            argument, begun = "", False
         else:
-            word, begun = word + letter, True
-    return [*words, word]
+            argument, begun = argument + letter, True
+    return [*arguments, argument]
 
 
-def find_answer(table: Verb, words: Sequence[str], unfinished: str) -> Answer:
-    """What may stand in place of `unfinished` behind these words."""
-    read = _read_words(table, words)
+def find_answer(table: Verb, arguments: Sequence[str], unfinished: str) -> Answer:
+    """What may stand in place of `unfinished` behind these arguments."""
+    read = _read_words(table, arguments)
     if read.program:
         return Answer(FILES)
     if read.pending is not None:
@@ -94,35 +94,39 @@ def find_answer(table: Verb, words: Sequence[str], unfinished: str) -> Answer:
         if option is None or not option.takes_value:
             return Answer()
         inner = _complete_value(option, read, value)
-        return Answer(inner.how, tuple(Candidate(f"{name}={one.value}", one.help) for one in inner.candidates))
+        return Answer(
+            inner.how, tuple(Candidate(f"{name}={one.value}", one.help) for one in inner.candidates)
+        )
     if unfinished.startswith("-"):
         return _fitting(_list_options(read.verb, unfinished), unfinished)
     if read.verb.verbs:
-        return _fitting((Candidate(name, one.help) for name, one in read.verb.verbs.items()), unfinished)
+        return _fitting(
+            (Candidate(name, one.help) for name, one in read.verb.verbs.items()), unfinished
+        )
     return _complete_value(read.verb.argument(len(read.arguments)), read, unfinished)
 
 
-def _read_words(table: Verb, words: Sequence[str]) -> _Read:
-    """Options, their values and arguments, as far as the words go."""
+def _read_words(table: Verb, arguments: Sequence[str]) -> _Read:
+    """Options, their values and arguments, as far as they are typed."""
     read = _Read(table)
     option = ""
-    for word in words:
+    for argument in arguments:
         if read.pending is not None:
-            read.values[option], read.pending = word, None
-        elif word == "--":
+            read.values[option], read.pending = argument, None
+        elif argument == "--":
             read.program = True
             return read
-        elif word.startswith("-") and len(word) > 1:
-            option, equals, value = word.partition("=")
+        elif argument.startswith("-") and len(argument) > 1:
+            option, equals, value = argument.partition("=")
             known = read.verb.options.get(option)
             if equals:
                 read.values[option] = value
             elif known is not None and known.takes_value:
                 read.pending = known
-        elif word in read.verb.verbs:
-            read = _Read(read.verb.verbs[word], read.values)
+        elif argument in read.verb.verbs:
+            read = _Read(read.verb.verbs[argument], read.values)
         else:
-            read.arguments.append(word)
+            read.arguments.append(argument)
     return read
 
 
@@ -141,15 +145,16 @@ def _list_options(verb: Verb, unfinished: str) -> Iterable[Candidate]:
         yield Candidate(name, option.help)
 
 
-def _complete_value(word: Word, read: _Read, unfinished: str) -> Answer:
-    if word.choices:
-        return _fitting((Candidate(choice) for choice in word.choices), unfinished)
-    if word.kind in (FILES, FOLDERS):
-        return Answer(word.kind)
-    if word.kind not in KINDS:
+def _complete_value(argument: Word, read: _Read, unfinished: str) -> Answer:
+    """The values that may stand for an option or argument. Files and folders are left to the shell itself."""
+    if argument.choices:
+        return _fitting((Candidate(choice) for choice in argument.choices), unfinished)
+    if argument.kind in (FILES, FOLDERS):
+        return Answer(argument.kind)
+    if argument.kind not in KINDS:
         return Answer()
-    found = _fitting(KINDS[word.kind](_asked(read), unfinished), unfinished)
-    if word.kind in ("study-file", "script"):
+    found = _fitting(KINDS[argument.kind](_asked(read), unfinished), unfinished)
+    if argument.kind in ("study-file", "script"):
         return Answer(PATHS, found.candidates)
     open_ended = all(one.value.endswith("=") for one in found.candidates)
     return Answer(NO_SPACE, found.candidates) if open_ended and found.candidates else found

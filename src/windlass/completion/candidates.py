@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.collect.locate import list_studies, locate_study, study_roots
-from windlass.errors import WindlassError
-from windlass.paths import FILE_NAMES, TASK_ENDINGS, YAML_ENDINGS, StudyPaths
-from windlass.states import Cause, State
-from windlass.trialfile import TrialFile
+from windlass.core.errors import WindlassError
+from windlass.core.paths import FILE_NAMES, TASK_ENDINGS, YAML_ENDINGS, StudyPaths
+from windlass.core.states import Cause, State
+from windlass.core.trialfile import TrialFile
 
 _MOST = 200  # candidates: nobody reads more
 _MOST_READ = 5_000  # lines of trials that are looked at for parameters: the rest has the same ones
@@ -30,7 +30,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the words before the cursor tell: which study is meant, and where studies are."""
+    """What the arguments before the cursor tell: which study is meant, and where studies are."""
 
     study: str | None = None
     folder: str | None = None
@@ -155,7 +155,11 @@ def _read_study_file(path: str | None) -> dict[str, list[str]]:
     it does not recognise is not offered.
     """
     path = path or next((name for name in FILE_NAMES if os.path.isfile(name)), None)
-    if path is None or not path.endswith(YAML_ENDINGS[:2]) or os.path.getsize(path) > _MOST_FILE_BYTES:
+    if (
+        path is None
+        or not path.endswith(YAML_ENDINGS[:2])
+        or os.path.getsize(path) > _MOST_FILE_BYTES
+    ):
         return {}
     found: dict[str, list[str]] = {}
     inside, indent = False, ""
@@ -178,7 +182,9 @@ def _read_study_file(path: str | None) -> dict[str, list[str]]:
 def _split_list(text: str) -> list[str]:
     """The values of `[0.1, 0.01]`; nothing where the text is something else."""
     text = text.split(" #", maxsplit=1)[0].strip()
-    if not (text.startswith("[") and text.endswith("]")) or any(mark in text[1:-1] for mark in "[{"):
+    if not (text.startswith("[") and text.endswith("]")) or any(
+        mark in text[1:-1] for mark in "[{"
+    ):
         return []
     return [part.strip().strip("'\"") for part in text[1:-1].split(",") if part.strip()]
 
@@ -186,14 +192,20 @@ def _split_list(text: str) -> list[str]:
 def list_states(_asked: Asked, beginning: str) -> Iterator[Candidate]:
     """States and causes, with commas between them."""
     before, comma, _ = beginning.rpartition(",")
-    for name in dict.fromkeys([*(state.value for state in State), *(cause.value for cause in Cause)]):
+    for name in dict.fromkeys(
+        [*(state.value for state in State), *(cause.value for cause in Cause)]
+    ):
         yield Candidate(f"{before}{comma}{name}")
 
 
 def list_sites(_asked: Asked, _beginning: str) -> Iterator[Candidate]:
     """Profiles of clusters that come with Windlass, and those of the user."""
-    own = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "windlass", "sites")
-    shipped = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "site", "profiles")
+    own = os.path.join(
+        os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "windlass", "sites"
+    )
+    shipped = os.path.join(
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "site", "profiles"
+    )
     for folder in (own, shipped):
         names = os.listdir(folder) if os.path.isdir(folder) else []
         for name in sorted(names):
@@ -224,7 +236,9 @@ def _list_files(beginning: str, endings: tuple[str, ...]) -> Iterator[Candidate]
 
 
 def list_studies_and_trials(asked: Asked, beginning: str) -> Iterator[Candidate]:
-    yield from list_study_names(asked, beginning)
+    """The studies and the trials of the newest one; behind a study, its trials."""
+    if asked.study is None:
+        yield from list_study_names(asked, beginning)
     yield from list_trials(asked, beginning)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windlass.completion.scripts import SCRIPTS
-from windlass.errors import FolderError, input_error
+from windlass.core.errors import FolderError, input_error
+from windlass.core.files import write_whole
 
 _BEGIN = "# >>> windlass completion >>>"
 _END = "# <<< windlass completion <<<"
@@ -27,11 +27,16 @@ def find_shell(named: str | None, environment: Mapping[str, str]) -> str:
     shell = named or os.path.basename(environment.get("SHELL", ""))
     if shell in SCRIPTS:
         return shell
-    what = f"there is no completion for {shell}" if shell else "$SHELL does not tell which shell this is"
+    what = (
+        f"there is no completion for {shell}"
+        if shell
+        else "$SHELL does not tell which shell this is"
+    )
     raise input_error(what, f"name one of {', '.join(SCRIPTS)}: windlass completion install bash")
 
 
 def find_places(shell: str, environment: Mapping[str, str]) -> Places:
+    """Where a shell's completion goes: its script, and the start-up file that reads it. fish needs no such line."""
     home = environment.get("HOME") or os.path.expanduser("~")
     if shell == "fish":
         config = environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
@@ -47,7 +52,8 @@ def install(shell: str, places: Places) -> list[str]:
     """Write the function and have the shell read it. Returns the files that were changed; none when all is in place."""
     changed = []
     start = _read(places.start) if places.start is not None else ""
-    wanted = _with_block(start, places.script)  # before anything is written: a file that cannot be read ends this
+    # Before anything is written: a file that cannot be read ends this.
+    wanted = _with_block(start, places.script)
     if _read(places.script) != SCRIPTS[shell]:
         _write(places.script, SCRIPTS[shell])
         changed.append(places.script)
@@ -87,6 +93,7 @@ def _with_block(text: str, script: str) -> str:
 
 
 def _without_block(text: str) -> str:
+    """A start-up file without the lines that an installation added."""
     if _BEGIN not in text or _END not in text:
         return text
     before, _, rest = text.partition(_BEGIN)
@@ -110,15 +117,7 @@ def _write(path: str, text: str) -> None:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
-        descriptor, draft = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".windlass-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                file.write(text)
-            os.chmod(draft, mode)
-            os.replace(draft, path)
-        except BaseException:
-            os.unlink(draft)
-            raise
+        write_whole(path, text, mode=mode)
     except OSError as error:
         raise _failed(path, error) from error
 

@@ -22,7 +22,7 @@ class Word:
     choices: tuple[str, ...] = ()
     help: str = ""
     takes_value: bool = True
-    many: bool = False  # an argument that stands for all words that follow
+    many: bool = False  # an argument that stands for all that follow
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Verb:
     verbs: Mapping[str, Verb] = field(default_factory=dict)
 
     def argument(self, place: int) -> Word:
-        """What the argument at this place is; an empty word where the verb takes no more."""
+        """What the argument at this place is; an empty name where the verb takes no more."""
         if place < len(self.arguments):
             return self.arguments[place]
         return self.arguments[-1] if self.arguments and self.arguments[-1].many else Word()
@@ -48,6 +48,7 @@ def read_table() -> Verb:
 
 
 def parse_verb(text: Mapping[str, Any]) -> Verb:
+    """A verb with its options, arguments and verbs below it, from table.json."""
     options: dict[str, Word] = {}
     for one in text.get("options", ()):
         options.update(dict.fromkeys(one["names"], _parse_word(one)))
@@ -57,6 +58,7 @@ def parse_verb(text: Mapping[str, Any]) -> Verb:
 
 
 def _parse_word(text: Mapping[str, Any]) -> Word:
+    """An option's value, or an argument, from table.json."""
     return Word(
         kind=text.get("kind", ""),
         choices=tuple(text.get("choices", ())),

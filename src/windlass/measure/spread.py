@@ -42,7 +42,10 @@ def choose_spread(study: Study, variants: Sequence[str]) -> Spread:
         alone.append(smallest)
     known = {trial.id for trial in alone}
     rank = {
-        variant: number for number, variant in enumerate(sorted(by_variant, key=lambda one: size_of(by_variant[one])))
+        variant: number
+        for number, variant in enumerate(
+            sorted(by_variant, key=lambda one: size_of(by_variant[one]))
+        )
     }
     others = sorted(
         (trial for trial in _evenly(trials, _COMPANY) if trial.id not in known),
@@ -67,20 +70,30 @@ def _thin(study: Study, variants: Sequence[str]) -> Study:
     What is left are trials of the study, all of them.
     """
     space = study.space
-    if study.tasks or space.method != "grid" or space.trials is not None or count_trials(study) <= _LOOKED_AT:
+    if (
+        study.tasks
+        or space.method != "grid"
+        or space.trials is not None
+        or count_trials(study) <= _LOOKED_AT
+    ):
         return study
     whole = {*variants, *itertools.chain.from_iterable(space.zips)}
     kept_of_each = 2 * _COMPANY
     while kept_of_each > 2:
         kept_of_each = max(2, kept_of_each // 2)
-        thinner = tuple(_thin_values(parameter, kept_of_each, whole) for parameter in space.parameters)
-        study = replace(study, space=replace(space, parameters=thinner, seeds=space.seeds[:kept_of_each]))
+        thinner = tuple(
+            _thin_values(parameter, kept_of_each, whole) for parameter in space.parameters
+        )
+        study = replace(
+            study, space=replace(space, parameters=thinner, seeds=space.seeds[:kept_of_each])
+        )
         if count_trials(study) <= _LOOKED_AT:
             break
     return study
 
 
 def _thin_values(parameter: Parameter, count: int, whole: Container[str]) -> Parameter:
+    """A parameter with at most `count` of its values, the first and the last among them; those of `whole` keep all."""
     values = values_of(parameter)
     if parameter.name not in whole and len(values) > count:
         if not isinstance(values, range) and all(map(_is_number, values)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.counted import counted
+from windlass.core.counted import counted
 from windlass.plan.draft import Draft
 from windlass.site.cluster import Node
 
@@ -42,7 +42,9 @@ class Capacity:
         if self.jobs is None or self.free is None:
             return ""
         idle = (
-            f"{self.what} are idle now for {counted(self.jobs, 'job')}" if self.jobs else f"no {self.what} are idle now"
+            f"{self.what} are idle now for {counted(self.jobs, 'job')}"
+            if self.jobs
+            else f"no {self.what} are idle now"
         )
         others = f", and {counted(self.ahead, 'job')} of others wait for some" if self.ahead else ""
         if self.free == 0:
@@ -63,7 +65,9 @@ def find_capacity(draft: Draft, size: JobSize) -> Capacity:
     fit = sum(_fit(node, size) for node in nodes if node.usable)
     waiting = draft.cluster.waiting
     names = {name for node in nodes for name in node.partitions}
-    wanted = draft.value("partition") or (draft.partition.name if draft.partition is not None else "")
+    wanted = draft.value("partition") or (
+        draft.partition.name if draft.partition is not None else ""
+    )
     names = set(wanted.split(",")) if wanted else names
     return Capacity(fit // max(1, size.nodes), sum(waiting.get(name, 0) for name in names), what)
 

@@ -14,7 +14,10 @@ class Chain:
 
 
 def plan_chain(
-    whole_s: float, unit_s: float, limit_s: float | None, around_s: Callable[[float], float] = lambda job_s: 0.0
+    whole_s: float,
+    unit_s: float,
+    limit_s: float | None,
+    around_s: Callable[[float], float] = lambda job_s: 0.0,
 ) -> Chain | None:
     """So many units that the trials' time in them is at least the whole; None where one job does.
 

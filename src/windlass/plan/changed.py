@@ -26,7 +26,10 @@ def warn_of_changes(
     reckoned = {lengths.name} if lengths is not None else set()
     if has_other_variants(study, measured):
         return [_warn_of_other_variants(measured), *_warn_of_values(study, measured, reckoned)]
-    return [*_warn_of_new_variants(study, known), *_warn_of_values(study, measured, {*study.variants} | reckoned)]
+    return [
+        *_warn_of_new_variants(study, known),
+        *_warn_of_values(study, measured, {*study.variants} | reckoned),
+    ]
 
 
 # -- lengths
@@ -47,7 +50,9 @@ class Lengths:
         if steps is None or probe.time_s is None or probe.step_s is None:
             return None
         least_s, step_s = probe.startup_s or 0.0, probe.step_s[1]
-        middle_s, high_s = (probe.time_s[1] + (wanted - steps) * step_s for wanted in (self.middle, self.high))
+        middle_s, high_s = (
+            probe.time_s[1] + (wanted - steps) * step_s for wanted in (self.middle, self.high)
+        )
         return max(least_s, middle_s), max(least_s, high_s)
 
     def __str__(self) -> str:
@@ -74,7 +79,10 @@ def find_lengths(study: Study, measured: Measurement) -> Lengths | None:
 
 def without_whole_trials(measured: Measurement) -> Measurement:
     """Of rounds only the pace: their trials were of another length."""
-    rounds = [replace(one, trial_s=None, trials_per_h=None) if one.rate else one for one in measured.rounds]
+    rounds = [
+        replace(one, trial_s=None, trials_per_h=None) if one.rate else one
+        for one in measured.rounds
+    ]
     return replace(measured, rounds=tuple(rounds))
 
 
@@ -88,14 +96,24 @@ def _warn_of_values(study: Study, measured: Measurement, but: set[str]) -> list[
     parameters = {} if study.tasks else _parameters(study.space)
     for name in [name for name in parameters if name not in but]:
         seen = [probe.settings[name] for probe in measured.probes if name in probe.settings]
-        lost = dict.fromkeys(f"{name}={value}" for value in seen if not _has(parameters[name], value))
+        lost = dict.fromkeys(
+            f"{name}={value}" for value in seen if not _has(parameters[name], value)
+        )
         gone += lost
         numbers, most = _numbers(seen), max(_numbers(parameters[name].values), default=None)
-        if not lost and numbers and most is not None and most > max(numbers) and _is_plain_grid(study.space):
+        if (
+            not lost
+            and numbers
+            and most is not None
+            and most > max(numbers)
+            and _is_plain_grid(study.space)
+        ):
             beyond.append(f"{name}={most}")
     warnings = []
     if gone:
-        warnings.append(f"measured with {_few(gone)}, which the study does not have any more; {_AGAIN}")
+        warnings.append(
+            f"measured with {_few(gone)}, which the study does not have any more; {_AGAIN}"
+        )
     if beyond:
         warnings.append(f"not measured: {_few(beyond)}, only less than that; {_AGAIN}")
     return warnings
@@ -103,7 +121,12 @@ def _warn_of_values(study: Study, measured: Measurement, but: set[str]) -> list[
 
 def _is_plain_grid(space: Space) -> bool:
     """Whether one trial has the largest value of every parameter: that one is measured."""
-    limited = space.zips or space.exclude or space.trials or any(parameter.when for parameter in space.parameters)
+    limited = (
+        space.zips
+        or space.exclude
+        or space.trials
+        or any(parameter.when for parameter in space.parameters)
+    )
     return space.method == "grid" and not limited
 
 
@@ -116,7 +139,11 @@ def has_other_variants(study: Study, measured: Measurement) -> bool:
 
 
 def _warn_of_other_variants(measured: Measurement) -> str:
-    before = f"with `variants: [{', '.join(measured.variants)}]`" if measured.variants else "without variants"
+    before = (
+        f"with `variants: [{', '.join(measured.variants)}]`"
+        if measured.variants
+        else "without variants"
+    )
     return f"measured {before}: all trials are given what the largest one took; {_AGAIN}"
 
 
@@ -129,7 +156,11 @@ def _warn_of_new_variants(study: Study, known: Iterable[Sequence[Any]]) -> list[
         key = tuple(map(value_key, variant))
         if key not in keys:
             keys.add(key)
-            missing.append(" ".join(f"{name}={value}" for name, value in zip(study.variants, variant, strict=True)))
+            missing.append(
+                " ".join(
+                    f"{name}={value}" for name, value in zip(study.variants, variant, strict=True)
+                )
+            )
     if not missing:
         return []
     return [f"not measured: {_few(missing)}, given what the largest one took; {_AGAIN}"]
@@ -172,7 +203,10 @@ def _parameters(space: Space) -> dict[str, Parameter]:
     if space.method != "list":
         return {parameter.name: parameter for parameter in space.parameters}
     names = dict.fromkeys(name for row in space.rows for name in row)
-    columns = {name: Parameter(name, tuple(row[name] for row in space.rows if name in row)) for name in names}
+    columns = {
+        name: Parameter(name, tuple(row[name] for row in space.rows if name in row))
+        for name in names
+    }
     return {**{parameter.name: parameter for parameter in space.parameters}, **columns}
 
 
@@ -187,7 +221,11 @@ def _has(parameter: Parameter, value: Any) -> bool:
     """Whether trials may have it; of what is drawn without bounds, any."""
     if parameter.distribution is None:
         return any(value_key(one) == value_key(value) for one in parameter.values)
-    ends, number, rounded = _bounds(parameter), _number(value), parameter.distribution.numbers.get("q", 0.0)
+    ends, number, rounded = (
+        _bounds(parameter),
+        _number(value),
+        parameter.distribution.numbers.get("q", 0.0),
+    )
     return ends is None or (number is not None and ends[0] - rounded <= number <= ends[1] + rounded)
 
 

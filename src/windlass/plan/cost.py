@@ -71,7 +71,8 @@ def finish_s(work: Work, agents: int, waves: int, time_s: float, at_once: int) -
         return one.expect_s(waves)
     longer = math.ceil(work.trials / (work.width * at_once))
     if one.expect_s(longer) <= one.usable_s(time_s):
-        return one.expect_s(longer)  # those that run have the time to take what the others would have
+        # Those that run have the time to take what the others would have.
+        return one.expect_s(longer)
     return one.expect_s(waves) * math.ceil(agents / at_once)
 
 
@@ -94,7 +95,9 @@ def find_splits(work: Work, prices: Prices, limits: Limits, planned: int) -> tup
         time_s = whole_minutes(one.ask_s(waves))
         if time_s <= most_s and agents != planned:
             estimate_s = finish_s(work, agents, waves, time_s, limits.at_once)
-            found.setdefault(agents, Split(agents, time_s, waves, estimate_s, prices.of(work.jobs_s(agents))))
+            found.setdefault(
+                agents, Split(agents, time_s, waves, estimate_s, prices.of(work.jobs_s(agents)))
+            )
     return _spread(sorted(found.values(), key=lambda split: -split.agents))
 
 

@@ -14,6 +14,8 @@ from windlass.site.cluster import Cluster, Node, Partition
 
 @dataclass
 class Draft:
+    """What the parts of a plan for a cluster share: settings, evidence, and the reasons found so far."""
+
     settings: Mapping[str, Setting]  # with what the evidence says of cores
     cluster: Cluster
     trial_count: int
@@ -39,10 +41,10 @@ class Draft:
 
     @property
     def partition(self) -> Partition | None:
-        said = self.settings["partition"].value
+        given = self.settings["partition"].value
         if not self.cluster.name_partition:
             return None
-        return self.cluster.partition(str(said).split(",")[0] if said else None)
+        return self.cluster.partition(str(given).split(",")[0] if given else None)
 
     def nodes(self, gpu_type: str | None = None) -> tuple[Node, ...]:
         """Nodes that jobs may get; with a type of GPU, those that have it."""
@@ -58,8 +60,8 @@ class Draft:
 
     def untyped_name(self, gpus: int) -> str:
         """A type that the cluster does not know is asked for all the same: refusing says which there are."""
-        said = self.settings["gpu_type"].value
-        return str(said) if gpus and said and self.cluster.typed_gpus else ""
+        given = self.settings["gpu_type"].value
+        return str(given) if gpus and given and self.cluster.typed_gpus else ""
 
 
 def whole_minutes(seconds: float) -> int:

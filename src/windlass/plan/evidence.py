@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windlass.core.states import OUT_OF_MEMORY
 from windlass.measured import Measurement, Probe
 from windlass.model import Budget, Setting, Study
 from windlass.plan.changed import (
@@ -22,7 +23,6 @@ from windlass.plan.changed import (
     without_whole_trials,
 )
 from windlass.spec.units import add_headroom
-from windlass.states import OUT_OF_MEMORY
 from windlass.usage import Usage, VariantUse, whole_cores
 
 DECLARED = ("command line", "study")
@@ -30,7 +30,8 @@ MEASURE_HINT = "`windlass measure` finds out how many share a GPU best"
 _UNFINISHED = 1.5  # on memory that was still growing when it was measured
 HOST_HEADROOM, _HOST_STEP_MB = 1.2, 100
 _MIX_UNIT_MB = 256  # GPU memory is rounded down to it: the memory of a mix may come out too high, never too low
-_LEAST_SETUP_S, _SETUP_SAFETY = 60.0, 1.5  # before an agent begins, a job takes some time that nobody records
+# Before an agent begins, a job takes some time that nobody records.
+_LEAST_SETUP_S, _SETUP_SAFETY = 60.0, 1.5
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Evidence:
     time: TrialTime | None = None
     measured: Measurement | None = None
     measured_source: str = ""
-    setup_s: float | None = None  # that a job is given before its first trial begins; None: not known
+    # That a job is given before its first trial begins; None: not known.
+    setup_s: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -95,21 +97,33 @@ def find_evidence(
     """`digest` is the study's: a measurement of another command tells nothing of this one."""
     warnings: list[str] = []
     if measured is not None and measured.digest != digest:
-        warnings.append("the study has changed since `windlass measure`; what that found is not used")
+        warnings.append(
+            "the study has changed since `windlass measure`; what that found is not used"
+        )
         measured = None
     source = render_source(measured) if measured is not None else ""
     fallen: list[Probe] = []  # they needed more than was seen of them: that lowers nothing
     if measured is not None:
         fallen = [probe for probe in measured.probes if probe.cause in OUT_OF_MEMORY]
-        measured = replace(measured, probes=tuple(probe for probe in measured.probes if probe not in fallen))
+        measured = replace(
+            measured, probes=tuple(probe for probe in measured.probes if probe not in fallen)
+        )
     enough = usage if usage is not None and usage.is_evidence else None
     peaks = _find_peaks(study.variants, measured, usage, source)
-    seen = [*peaks, *(Peak((), _figure(one.gpu_mb, source), _figure(one.memory_mb, source)) for one in fallen)]
-    most = Peak((), _highest(peak.gpu_mb for peak in seen), _highest(peak.memory_mb for peak in seen))
+    seen = [
+        *peaks,
+        *(Peak((), _figure(one.gpu_mb, source), _figure(one.memory_mb, source)) for one in fallen),
+    ]
+    most = Peak(
+        (), _highest(peak.gpu_mb for peak in seen), _highest(peak.memory_mb for peak in seen)
+    )
     lengths = find_lengths(study, measured) if measured is not None else None
     if measured is not None:
         known = [peak.variant for peak in peaks]
-        warnings += [*_warn_of_growth(measured.probes), *warn_of_changes(study, measured, lengths, known)]
+        warnings += [
+            *_warn_of_growth(measured.probes),
+            *warn_of_changes(study, measured, lengths, known),
+        ]
         if has_other_variants(study, measured):
             peaks = ()
     return Evidence(
@@ -117,7 +131,9 @@ def find_evidence(
         peaks=peaks,
         most=most,
         time=_find_time(settings, measured, enough, source, lengths),
-        measured=without_whole_trials(measured) if measured is not None and lengths is not None else measured,
+        measured=without_whole_trials(measured)
+        if measured is not None and lengths is not None
+        else measured,
         measured_source=source,
         setup_s=None if usage is None else _find_setup_s(usage),
         warnings=tuple(warnings),
@@ -142,13 +158,19 @@ def _render_real(usage: Usage) -> str:
 # -- cores and time
 
 
-def _find_cores(said: Setting, measured: Measurement | None, usage: Usage | None, source: str) -> Setting:
-    if said.value is not None and said.source in DECLARED:
-        return said
+def _find_cores(
+    given: Setting, measured: Measurement | None, usage: Usage | None, source: str
+) -> Setting:
+    if given.value is not None and given.source in DECLARED:
+        return given
     if usage is not None and usage.overall.cores is not None:
         return Setting(whole_cores(usage.overall.cores), _render_real(usage))
-    cores = [probe.cores for probe in (measured.probes if measured is not None else ()) if probe.cores is not None]
-    return Setting(whole_cores(max(cores)), source) if cores else said
+    cores = [
+        probe.cores
+        for probe in (measured.probes if measured is not None else ())
+        if probe.cores is not None
+    ]
+    return Setting(whole_cores(max(cores)), source) if cores else given
 
 
 def _find_time(
@@ -158,9 +180,9 @@ def _find_time(
     source: str,
     lengths: Lengths | None,
 ) -> TrialTime | None:
-    said = settings["time_s"]
-    if said.value is not None and said.source in DECLARED:
-        return TrialTime(float(said.value), float(said.value), said.source, declared=True)
+    given = settings["time_s"]
+    if given.value is not None and given.source in DECLARED:
+        return TrialTime(float(given.value), float(given.value), given.source, declared=True)
     if usage is not None and usage.overall.time_s is not None:
         median_s, ninetieth_s, longest_s = usage.overall.time_s
         # With the safety on top, also the longest one would have had the time it took.
@@ -189,8 +211,12 @@ def _find_peaks(
         real = next((use for use in uses if use.variant == variant), None)
         mine = [probe for probe in probes if _variant(probe, names) == variant]
         guess = not (usage is not None and real is not None and real.is_evidence)
-        gpu = _highest(_figure(_gpu_peak(probe) if guess else probe.gpu_mb, source) for probe in mine)
-        memory = _highest(_figure(_memory_peak(probe) if guess else probe.memory_mb, source) for probe in mine)
+        gpu = _highest(
+            _figure(_gpu_peak(probe) if guess else probe.gpu_mb, source) for probe in mine
+        )
+        memory = _highest(
+            _figure(_memory_peak(probe) if guess else probe.memory_mb, source) for probe in mine
+        )
         if usage is not None and real is not None:
             gpu = _raise_to_real(real, _figure(real.gpu_mb, _render_real(usage)), gpu)
             memory = _raise_to_real(real, _figure(real.memory_mb, _render_real(usage)), memory)
@@ -217,11 +243,19 @@ def _figure(value: float | None, source: str) -> Figure | None:
 
 
 def _highest(figures: Iterable[Figure | None]) -> Figure | None:
-    return max((figure for figure in figures if figure is not None), key=lambda figure: figure.value, default=None)
+    return max(
+        (figure for figure in figures if figure is not None),
+        key=lambda figure: figure.value,
+        default=None,
+    )
 
 
 def _gpu_peak(probe: Probe) -> float | None:
-    return probe.gpu_mb * (_UNFINISHED if "GPU memory" in _unfinished(probe) else 1) if probe.gpu_mb else None
+    return (
+        probe.gpu_mb * (_UNFINISHED if "GPU memory" in _unfinished(probe) else 1)
+        if probe.gpu_mb
+        else None
+    )
 
 
 def _memory_peak(probe: Probe) -> float:
@@ -243,7 +277,9 @@ def _warn_of_growth(probes: Iterable[Probe]) -> list[str]:
     if not names:
         return []
     text = " and ".join(names)
-    return [f"{text} may not have reached the peak when it was measured; {_UNFINISHED:g} times it is asked"]
+    return [
+        f"{text} may not have reached the peak when it was measured; {_UNFINISHED:g} times it is asked"
+    ]
 
 
 # -- budgets
@@ -288,11 +324,19 @@ def _budget(evidence: Evidence, peak: Peak, gpu_memory_mb: int | None) -> Budget
 
 
 def settle(evidence: Evidence, budget: Budget, time_s: float | None) -> dict[str, Setting]:
-    """The settings as they are planned with: what was found stands beside what was said, each with its source."""
+    """The settings as they are planned with: what was found and what was given, each with its source."""
     settled = dict(evidence.settings)
-    if budget.gpu_mb and not evidence.declared("gpu_memory_mb") and evidence.most.gpu_mb is not None:
+    if (
+        budget.gpu_mb
+        and not evidence.declared("gpu_memory_mb")
+        and evidence.most.gpu_mb is not None
+    ):
         settled["gpu_memory_mb"] = Setting(budget.gpu_mb, evidence.most.gpu_mb.source)
-    if budget.memory_mb and not evidence.declared("memory_mb") and evidence.most.memory_mb is not None:
+    if (
+        budget.memory_mb
+        and not evidence.declared("memory_mb")
+        and evidence.most.memory_mb is not None
+    ):
         settled["memory_mb"] = Setting(budget.memory_mb, evidence.most.memory_mb.source)
     if time_s is not None and evidence.time is not None and not evidence.time.declared:
         settled["time_s"] = Setting(float(math.ceil(time_s)), evidence.time.source)
@@ -301,16 +345,27 @@ def settle(evidence: Evidence, budget: Budget, time_s: float | None) -> dict[str
 
 def largest_mix_mb(budgets: Budgets, trials: int, gpu_memory_mb: int | None) -> int | None:
     """The most host memory that so many trials can be given which share one GPU; None: not known."""
-    known = [((budget.gpu_mb or 0) // _MIX_UNIT_MB, budget.memory_mb) for budget in budgets.all if budget.memory_mb]
+    known = [
+        ((budget.gpu_mb or 0) // _MIX_UNIT_MB, budget.memory_mb)
+        for budget in budgets.all
+        if budget.memory_mb
+    ]
     if not known:
         return None
     highest_mb = max(memory_mb for _, memory_mb in known)
     if gpu_memory_mb is None or len(known) == 1:
         return trials * highest_mb
-    best = [0] * (gpu_memory_mb // _MIX_UNIT_MB + 1)  # by the GPU memory there is; one more trial each time
+    # By the GPU memory there is; one more trial each time.
+    best = [0] * (gpu_memory_mb // _MIX_UNIT_MB + 1)
     for _ in range(trials):
         best = [
-            max(best[room], *(best[room - size] + memory_mb if size <= room else 0 for size, memory_mb in known))
+            max(
+                best[room],
+                *(
+                    best[room - size] + memory_mb if size <= room else 0
+                    for size, memory_mb in known
+                ),
+            )
             for room in range(len(best))
         ]
     return max(best[-1], highest_mb)

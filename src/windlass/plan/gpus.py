@@ -16,14 +16,18 @@ from windlass.site.cluster import Cluster, GpuType
 def choose_gpus(draft: Draft) -> tuple[int, GpuType | None]:
     """How many GPUs a job gets on each node, and of which type; None: whichever there is."""
     if not _wants_gpu(draft):
-        said = draft.settings["gpus"]
-        draft.because["gpus"] = f"{said.source}: none" if said.value is not None else "nothing asks for one (--gpus 1)"
+        given = draft.settings["gpus"]
+        draft.because["gpus"] = (
+            f"{given.source}: none"
+            if given.value is not None
+            else "nothing asks for one (--gpus 1)"
+        )
         return 0, None
     need = draft.settings["gpus"].value or 0
-    said = draft.settings["gpus_per_job"]
-    count = said.value or max(1, math.ceil(need))
-    draft.because["gpus"] = said.source if said.value else draft.settings["gpus"].source
-    if not said.value and not need and draft.evidence.most.gpu_mb is not None:
+    given = draft.settings["gpus_per_job"]
+    count = given.value or max(1, math.ceil(need))
+    draft.because["gpus"] = given.source if given.value else draft.settings["gpus"].source
+    if not given.value and not need and draft.evidence.most.gpu_mb is not None:
         draft.because["gpus"] = draft.evidence.most.gpu_mb.source
     return count, _choose_gpu_type(draft)
 
@@ -32,20 +36,24 @@ def _wants_gpu(draft: Draft) -> bool:
     gpus = draft.settings["gpus"].value
     if gpus is not None:
         return bool(gpus)
-    said = ("gpu_memory_mb", "gpu_type", "gpus_per_job", "mem_per_gpu_mb")
-    return any(draft.declared(key) for key in said) or draft.evidence.uses_gpu
+    given = ("gpu_memory_mb", "gpu_type", "gpus_per_job", "mem_per_gpu_mb")
+    return any(draft.declared(key) for key in given) or draft.evidence.uses_gpu
 
 
 def _choose_gpu_type(draft: Draft) -> GpuType | None:
-    cluster, said = draft.cluster, draft.settings["gpu_type"]
+    cluster, given = draft.cluster, draft.settings["gpu_type"]
     if not cluster.typed_gpus:
-        if said.value and said.source in ("study", "command line"):
-            draft.warnings.append(f"{cluster.name} does not tell GPU types apart; {said.value} is left out")
+        if given.value and given.source in ("study", "command line"):
+            draft.warnings.append(
+                f"{cluster.name} does not tell GPU types apart; {given.value} is left out"
+            )
         return _any_type(cluster.gpus)
-    if said.value:
-        draft.because["gpu_type"] = said.source
-        return cluster.gpu(said.value)
-    names = {name for node in draft.nodes() for name in node.gpus} or {gpu.name for gpu in cluster.gpus}
+    if given.value:
+        draft.because["gpu_type"] = given.source
+        return cluster.gpu(given.value)
+    names = {name for node in draft.nodes() for name in node.gpus} or {
+        gpu.name for gpu in cluster.gpus
+    }
     if len(names) == 1:
         draft.because["gpu_type"] = "the only one there is"
         return cluster.gpu(names.pop())
@@ -53,7 +61,9 @@ def _choose_gpu_type(draft: Draft) -> GpuType | None:
     for name in sorted(names):
         kind = cluster.gpu(name)
         if measured is not None and kind is not None and _is_measured(measured, kind, cluster):
-            draft.because["gpu_type"] = f"{draft.evidence.measured_source}: the type that was measured"
+            draft.because["gpu_type"] = (
+                f"{draft.evidence.measured_source}: the type that was measured"
+            )
             return kind
     return None
 
@@ -64,7 +74,9 @@ def _any_type(kinds: Sequence[GpuType]) -> GpuType:
         return replace(kinds[0], name="")
     cpus = [kind.share_cpus for kind in kinds if kind.share_cpus]
     memory_mb = [kind.share_memory_mb for kind in kinds if kind.share_memory_mb]
-    return GpuType("", share_cpus=min(cpus, default=None), share_memory_mb=min(memory_mb, default=None))
+    return GpuType(
+        "", share_cpus=min(cpus, default=None), share_memory_mb=min(memory_mb, default=None)
+    )
 
 
 def find_device(draft: Draft, gpu_type: GpuType | None) -> Device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from windlass.counted import counted
+from windlass.core.counted import counted
 from windlass.measured import PLAIN, Mode
 from windlass.model import PackTerms
 from windlass.plan.draft import Draft
@@ -16,7 +16,7 @@ from windlass.plan.sharing import (
     Device,
     Slots,
     may_share,
-    pick_company,
+    pick_concurrency,
     share_gpu,
     warn_of_gpu,
     warn_of_sharing,
@@ -28,6 +28,8 @@ _MOST_CPU_SLOTS = 8  # of a job without GPUs, unless the user says more
 
 @dataclass(frozen=True)
 class Layout:
+    """How many trials run side by side in one job, on which device, and with which budgets of memory."""
+
     slots: Slots
     width: int  # trials at a time of a usual mix of variants; the slots are for the smallest
     budgets: Budgets
@@ -39,8 +41,8 @@ class Layout:
     curve: bool = True  # whether what was measured of trials side by side tells of these
 
     @property
-    def company(self) -> int | None:
-        """In which company the time of a trial is looked up; None: times stay as they were found."""
+    def concurrency(self) -> int | None:
+        """The concurrency level for which the time of a trial is looked up; None: times stay as they were found."""
         return self.a_gpu if self.curve else None
 
     def of(self, count: int, because: str) -> Layout:
@@ -54,9 +56,9 @@ def choose_layout(draft: Draft) -> Layout:
     gpus, gpu_type = choose_gpus(draft)
     draft.warnings += warn_of_gpu(draft.evidence, gpus > 0)
     layout = _with_gpus(draft, gpus, gpu_type) if gpus else _without_gpus(draft)
-    said = draft.settings["slots"]
-    if said.value:
-        return layout.of(int(said.value), f"{said.source}: slots {said.value}")
+    given = draft.settings["slots"]
+    if given.value:
+        return layout.of(int(given.value), f"{given.source}: slots {given.value}")
     if draft.trial_count < layout.slots.count:
         return layout.of(max(1, draft.trial_count), f"{counted(draft.trial_count, 'trial')} in all")
     return layout
@@ -68,17 +70,19 @@ def _with_gpus(draft: Draft, gpus: int, gpu_type: GpuType | None) -> Layout:
     budgets = find_budgets(evidence, device.memory_mb)
     if need and need >= 1 and not may_share(evidence):
         hint = f"; {MEASURE_HINT}" if need == 1 and evidence.measured is None else ""
-        slots = Slots(max(1, gpus // int(need)), f"{counted(gpus, 'GPU')} a job, {need:g} a trial{hint}")
+        slots = Slots(
+            max(1, gpus // int(need)), f"{counted(gpus, 'GPU')} a job, {need:g} a trial{hint}"
+        )
         return Layout(slots, slots.count, budgets, gpus, gpu_type, device)
-    company = share_gpu(evidence, budgets, device)
-    draft.warnings += warn_of_sharing(evidence, device, company)
-    a_gpu, because = company.a_gpu, company.because
+    sharing = share_gpu(evidence, budgets, device)
+    draft.warnings += warn_of_sharing(evidence, device, sharing)
+    a_gpu, because = sharing.a_gpu, sharing.because
     room = _room(draft, gpu_type, budgets, gpus) if evidence.measured is not None else None
     if room is not None and room.count < a_gpu:
         a_gpu, because = room.count, room.because
     because = because if gpus == 1 else f"{gpus} GPUs a job, {because}"
-    width = min(company.typical, a_gpu) * gpus
-    mode = company.mode if a_gpu > 1 else PLAIN
+    width = min(sharing.typical, a_gpu) * gpus
+    mode = sharing.mode if a_gpu > 1 else PLAIN
     return Layout(Slots(a_gpu * gpus, because), width, budgets, gpus, gpu_type, device, a_gpu, mode)
 
 
@@ -90,7 +94,10 @@ def _room(draft: Draft, gpu_type: GpuType | None, budgets: Budgets, gpus: int) -
     cores, memory_mb = draft.value("cpus") or 1, budgets.other.memory_mb
     by_cores = max(int(node.cpus // cores) for node in nodes) // gpus
     limits = [
-        Slots(max(1, by_cores), f"{counted(max(node.cpus for node in nodes), 'core')} on a node, {cores:g} a trial")
+        Slots(
+            max(1, by_cores),
+            f"{counted(max(node.cpus for node in nodes), 'core')} on a node, {cores:g} a trial",
+        )
     ]
     if memory_mb:
         most_mb = max(node.memory_mb for node in nodes)
@@ -106,28 +113,44 @@ def _without_gpus(draft: Draft) -> Layout:
     fit = max(1, int(cores // need))
     slots = Slots(fit, f"{counted(cores, 'core')} on a node, {need:g} a trial")
     if fit > _MOST_CPU_SLOTS:
-        slots = Slots(_MOST_CPU_SLOTS, f"{_MOST_CPU_SLOTS} to a job, {counted(need, 'core')} a trial")
+        slots = Slots(
+            _MOST_CPU_SLOTS, f"{_MOST_CPU_SLOTS} to a job, {counted(need, 'core')} a trial"
+        )
     measured, curve = draft.evidence.measured, False
     if measured is not None and measured.device is None and is_node(measured.host, draft.cluster):
-        picked = pick_company(measured, draft.value("prefer"), "off")
+        picked = pick_concurrency(measured, draft.value("prefer"), "off")
         if picked is not None and picked[0] <= fit:
             curve = True
             slots = Slots(picked[0], f"{draft.evidence.measured_source}: {picked[0]} {picked[2]}")
     limits = [slots]
-    room = _room(draft, None, budgets, 1) if draft.evidence.peaks and not draft.declared("memory_mb") else None
+    room = (
+        _room(draft, None, budgets, 1)
+        if draft.evidence.peaks and not draft.declared("memory_mb")
+        else None
+    )
     limits += [room] if room is not None else []
     if draft.value("most"):
-        limits.append(Slots(draft.value("most"), f"{draft.settings['most'].source}: at most {draft.value('most')}"))
+        limits.append(
+            Slots(
+                draft.value("most"),
+                f"{draft.settings['most'].source}: at most {draft.value('most')}",
+            )
+        )
     fewest = min(limits, key=lambda limit: limit.count)
     return Layout(fewest, fewest.count, budgets, a_gpu=fewest.count, curve=curve)
 
 
-def make_terms(layout: Layout, variants: tuple[str, ...], mps: str, memory_mb: int | None) -> PackTerms:
+def make_terms(
+    layout: Layout, variants: tuple[str, ...], mps: str, memory_mb: int | None
+) -> PackTerms:
     """What the agent is told about sharing."""
     budgets = layout.budgets
     return PackTerms(
         a_gpu=layout.a_gpu,
-        mps=layout.gpus > 0 and layout.a_gpu > 1 and (layout.mode != PLAIN or mps == "on") and mps != "off",
+        mps=layout.gpus > 0
+        and layout.a_gpu > 1
+        and (layout.mode != PLAIN or mps == "on")
+        and mps != "off",
         variants=variants,
         gpu_memory_mb=layout.device.memory_mb if layout.gpus else None,
         budgets=budgets.variants,

@@ -7,23 +7,31 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from windlass.counted import counted
-from windlass.errors import input_error
-from windlass.ids import slug
+from windlass.core.counted import counted
+from windlass.core.errors import input_error
+from windlass.core.ids import slug
+from windlass.core.paths import STUDIES
 from windlass.measured import PLAIN, Measurement, Mode
 from windlass.model import PackTerms, Plan, Setting, Study
-from windlass.paths import STUDIES
-from windlass.plan.evidence import MEASURE_HINT, Budgets, Evidence, find_budgets, find_evidence, settle
-from windlass.plan.refuse_study import find_gpu_warnings
+from windlass.plan.evidence import (
+    MEASURE_HINT,
+    Budgets,
+    Evidence,
+    find_budgets,
+    find_evidence,
+    settle,
+)
+from windlass.plan.refuse_processes import find_process_warnings
+from windlass.plan.refuse_study import command_words
 from windlass.plan.shared_places import find_place_warnings
 from windlass.plan.sharing import (
     Device,
     Slots,
     may_share,
-    pick_company,
+    pick_concurrency,
     same_memory,
     share_gpu,
-    time_in_company,
+    time_at_concurrency,
     warn_of_gpu,
     warn_of_sharing,
 )
@@ -45,8 +53,12 @@ def plan_local(
     evidence = evidence or find_evidence(study, settings)
     host = choose_host(evidence, site, trial_count)
     cpus_needed = settings["cpus"].value
-    cpus_per_slot = max(1, round(cpus_needed)) if cpus_needed else max(1, site.cpus // host.slots.count)
-    one = time_in_company(evidence, evidence.time, host.a_gpu if host.curve else None, host.mode)
+    cpus_per_slot = (
+        max(1, round(cpus_needed)) if cpus_needed else max(1, site.cpus // host.slots.count)
+    )
+    one = time_at_concurrency(
+        evidence, evidence.time, host.a_gpu if host.curve else None, host.mode
+    )
     waves = math.ceil((trial_count if missing is None else missing) / host.width)
     packs = (settings["gpus"].value or 0) <= 1 if host.gpus else bool(evidence.peaks)
     plan = Plan(
@@ -60,13 +72,16 @@ def plan_local(
         cpus_per_slot=cpus_per_slot,
         gpus=host.gpus,
         agents=1,
-        settings=settle(evidence, host.budgets.other, one.high_s * one.safety if one is not None else None),
+        settings=settle(
+            evidence, host.budgets.other, one.high_s * one.safety if one is not None else None
+        ),
         waves=max(1, waves),
         pack=_make_terms(host, evidence, study) if packs else None,
         estimate_s=one.expect_s(waves) if one is not None else None,
         warnings=(*evidence.warnings, *warn_of_gpu(evidence, bool(host.gpus)), *host.warnings),
     )
-    return replace(plan, warnings=(*plan.warnings, *find_gpu_warnings(plan), *find_place_warnings(plan)))
+    ports = find_process_warnings(plan, command_words(plan))
+    return replace(plan, warnings=(*plan.warnings, *ports, *find_place_warnings(plan)))
 
 
 @dataclass(frozen=True)
@@ -84,23 +99,22 @@ class Host:
     warnings: tuple[str, ...] = ()
 
 
-def choose_slots(settings: Mapping[str, Setting], site: Site, trial_count: int) -> Slots:
-    """How many trials at a time, without any evidence."""
-    return choose_host(Evidence(settings), site, trial_count).slots
-
-
 def choose_host(evidence: Evidence, site: Site, trial_count: int) -> Host:
     """The scarcest of cores, memory and GPUs decides; what was measured on this very machine beats cores and memory,
     and what the user says beats all."""
-    said = evidence.settings["slots"]
+    given = evidence.settings["slots"]
     wants = evidence.settings["gpus"].value
     speaks = evidence.uses_gpu or evidence.declared("gpu_memory_mb")
     uses = bool(wants) or (wants is None and speaks and bool(site.gpus))
-    host = _with_gpus(evidence, site, insist=said.value is None) if uses else _without_gpus(evidence, site)
-    if said.value is not None:
-        if said.value < 1:
+    host = (
+        _with_gpus(evidence, site, insist=given.value is None)
+        if uses
+        else _without_gpus(evidence, site)
+    )
+    if given.value is not None:
+        if given.value < 1:
             raise input_error("slots must be 1 or more", "leave it out for one a core")
-        return _resize(host, Slots(said.value, f"{said.source}: slots {said.value}"))
+        return _resize(host, Slots(given.value, f"{given.source}: slots {given.value}"))
     if host.slots.count < 1:
         raise input_error(
             f"one trial does not fit on this machine: {host.slots.because}",
@@ -122,7 +136,7 @@ def _without_gpus(evidence: Evidence, site: Site) -> Host:
     limits = _limits(evidence, site, budgets)
     curve = measured is not None and measured.device is None and _is_here(measured, site)
     if measured is not None and curve:
-        picked = pick_company(measured, settings["prefer"].value, "off")
+        picked = pick_concurrency(measured, settings["prefer"].value, "off")
         if picked is not None:
             limits = [Slots(picked[0], f"{evidence.measured_source}: {picked[0]} {picked[2]}")]
     limits += _cap(evidence, 1)
@@ -136,12 +150,15 @@ def _with_gpus(evidence: Evidence, site: Site, *, insist: bool) -> Host:
     if not have:
         if insist:
             raise input_error(
-                "a trial needs a GPU and this machine shows none", "--gpus 0 to try without, or look at nvidia-smi"
+                "a trial needs a GPU and this machine shows none",
+                "--gpus 0 to try without, or look at nvidia-smi",
             )
         return _without_gpus(evidence, site)
     smallest_mb = min((gpu.memory_mb for gpu in site.gpus if gpu.memory_mb), default=None)
     known = measured.device if measured is not None else None
-    device = Device("", smallest_mb, known is not None and same_memory(smallest_mb, known.memory_mb))
+    device = Device(
+        "", smallest_mb, known is not None and same_memory(smallest_mb, known.memory_mb)
+    )
     budgets = find_budgets(evidence, smallest_mb)
     limits = _limits(evidence, site, budgets)
     if need and need >= 1 and not may_share(evidence):
@@ -149,22 +166,43 @@ def _with_gpus(evidence: Evidence, site: Site, *, insist: bool) -> Host:
         limits.append(Slots(have // int(need), f"{counted(have, 'GPU')}, {need:g} a trial{hint}"))
         fewest = min(limits, key=lambda limit: limit.count)
         return Host(fewest, max(1, fewest.count), budgets, names, 1, smallest_mb)
-    company = share_gpu(evidence, budgets, device)
-    if company.measured and measured is not None and site.cpus >= measured.cores and not evidence.declared("cpus"):
+    sharing = share_gpu(evidence, budgets, device)
+    if (
+        sharing.measured
+        and measured is not None
+        and site.cpus >= measured.cores
+        and not evidence.declared("cpus")
+    ):
         # It was found with so many cores, and with all that k trials did to each other and to the host's memory.
-        limits = [Slots(int(company.a_gpu * max(1.0, site.cpus / measured.cores)), counted(site.cpus, "core"))]
+        limits = [
+            Slots(
+                int(sharing.a_gpu * max(1.0, site.cpus / measured.cores)),
+                counted(site.cpus, "core"),
+            )
+        ]
     # Before cores and memory, which were measured with it: where they say the same, this is the reason.
     limits.insert(
         0,
         Slots(
-            have * company.a_gpu, f"{counted(have, 'GPU')}, {counted(company.a_gpu, 'trial')} a GPU: {company.because}"
+            have * sharing.a_gpu,
+            f"{counted(have, 'GPU')}, {counted(sharing.a_gpu, 'trial')} a GPU: {sharing.because}",
         ),
     )
     fewest = min(limits, key=lambda limit: limit.count)
-    a_gpu = min(company.a_gpu, math.ceil(fewest.count / have)) or 1
-    warnings = tuple(warn_of_sharing(evidence, device, company))
-    width = max(1, min(fewest.count, company.typical * have))
-    return Host(fewest, width, budgets, names, a_gpu, smallest_mb, company.mode if a_gpu > 1 else PLAIN, True, warnings)
+    a_gpu = min(sharing.a_gpu, math.ceil(fewest.count / have)) or 1
+    warnings = tuple(warn_of_sharing(evidence, device, sharing))
+    width = max(1, min(fewest.count, sharing.typical * have))
+    return Host(
+        fewest,
+        width,
+        budgets,
+        names,
+        a_gpu,
+        smallest_mb,
+        sharing.mode if a_gpu > 1 else PLAIN,
+        True,
+        warnings,
+    )
 
 
 def _limits(evidence: Evidence, site: Site, budgets: Budgets) -> list[Slots]:
@@ -173,13 +211,20 @@ def _limits(evidence: Evidence, site: Site, budgets: Budgets) -> list[Slots]:
     limits = [Slots(int(site.cpus / cpus), f"{counted(site.cpus, 'core')}, {cpus:g} a trial")]
     memory_mb = budgets.other.memory_mb or evidence.settings["memory_mb"].value
     if memory_mb:
-        limits.append(Slots(site.memory_mb // memory_mb, f"{site.memory_mb} MB of memory, {memory_mb} MB a trial"))
+        limits.append(
+            Slots(
+                site.memory_mb // memory_mb,
+                f"{site.memory_mb} MB of memory, {memory_mb} MB a trial",
+            )
+        )
     return limits
 
 
 def _cap(evidence: Evidence, devices: int) -> list[Slots]:
     most = evidence.settings["most"]
-    return [Slots(most.value * devices, f"{most.source}: at most {most.value}")] if most.value else []
+    return (
+        [Slots(most.value * devices, f"{most.source}: at most {most.value}")] if most.value else []
+    )
 
 
 def _is_here(measured: Measurement, site: Site) -> bool:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from windlass.errors import Problem
+from windlass.core.errors import Problem
 from windlass.model import Plan
-from windlass.plan.place import make_problem
+from windlass.plan.refuse_processes import find_process_problems, find_process_warnings
 from windlass.plan.shared_outputs import find_output_problems, find_output_warnings
 from windlass.plan.shared_places import find_place_warnings
+from windlass.plan.source_line import make_problem
 from windlass.search import iterate_trials
 from windlass.secrets import find_secrets
 from windlass.site.cluster import Cluster
 from windlass.site.here import MEMORY_FILE_SYSTEMS, Folder, Here, is_below
 from windlass.slurm.placeholders import find_placeholder
-
-_USES_SEVERAL = re.compile(
-    r"torchrun|torch\.distributed|accelerate|deepspeed|srun|mpirun|mpiexec|horovod|lightning|colossalai|"
-    r"\bray\b|\bddp\b|fsdp|nproc|n_?gpus?|num[-_]gpus|world[-_]size|--?(?:gpus|devices|tensor-parallel)",
-    re.IGNORECASE,
-)
-_SEVERAL_NODES = re.compile(r"srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovod|\bray\b", re.IGNORECASE)
 
 
 def command_words(plan: Plan) -> list[str]:
@@ -29,7 +22,12 @@ def command_words(plan: Plan) -> list[str]:
     study = plan.study
     words = [word for stage in study.stages for word in stage.words]
     words += [word for task in study.tasks for word in task]
-    words += [value for parameter in study.space.parameters for value in parameter.values if isinstance(value, str)]
+    words += [
+        value
+        for parameter in study.space.parameters
+        for value in parameter.values
+        if isinstance(value, str)
+    ]
     rows = (value for row in study.space.rows for value in row.values() if isinstance(value, str))
     return [*words, *rows]
 
@@ -46,12 +44,14 @@ def find_study_problems(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Pr
     yield from find_request_placeholders(plan)
     yield from find_secret_problems(plan, here.secrets)
     yield from find_output_problems(plan)
+    yield from find_process_problems(plan, command_words(plan))
     yield from _scratch(plan, cluster, here)
     for folder in here.folders:
         yield from _folder(plan, folder, cluster, here)
 
 
 def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
+    """What may fail: folders that nodes may not see, outputs that may mix, unused GPUs or nodes."""
     request = plan.request
     for folder in here.folders:
         if (
@@ -72,21 +72,12 @@ def find_study_warnings(plan: Plan, here: Here) -> Iterator[str]:
     yield from find_place_warnings(plan)
     if request is None:
         return
-    yield from find_gpu_warnings(plan)
-    if request.nodes > 1 and not _SEVERAL_NODES.search(" ".join(command_words(plan))):
-        yield f"a job gets {request.nodes} nodes, and nothing in the command starts processes on the others (srun)"
-    mails = {word.upper() for word in request.mail_types} | {str(request.options.get("mail-type", "")).upper()}
+    yield from find_process_warnings(plan, command_words(plan))
+    mails = {word.upper() for word in request.mail_types} | {
+        str(request.options.get("mail-type", "")).upper()
+    }
     if plan.agents > 1 and any({"ALL", "ARRAY_TASKS"} & set(mail.split(",")) for mail in mails):
         yield f"mail of all kinds for {plan.agents} agents is a flood; `mail_type: [END, FAIL]` is one for the array"
-
-
-def find_gpu_warnings(plan: Plan) -> Iterator[str]:
-    gpus = plan.settings.get("gpus")
-    if gpus is not None and gpus.value and gpus.value > 1 and not _USES_SEVERAL.search(" ".join(command_words(plan))):
-        yield (
-            f"a trial gets {gpus.value:g} GPUs, and nothing in its command speaks of several "
-            "(torchrun, accelerate, srun, …): most programs use one unless told otherwise"
-        )
 
 
 def find_request_placeholders(plan: Plan) -> Iterator[Problem]:
@@ -108,13 +99,19 @@ def _placeholders(plan: Plan, values: Iterable[tuple[str, str, bool]]) -> Iterat
         found = find_placeholder(value, whole=whole)
         if found and (key, found) not in seen:
             seen.add((key, found))
-            yield make_problem(plan, key, f"{key}: {found} is a placeholder that nobody replaced", "", "fill it in")
+            yield make_problem(
+                plan, key, f"{key}: {found} is a placeholder that nobody replaced", "", "fill it in"
+            )
 
 
 def find_secret_problems(plan: Plan, secrets: Mapping[str, str]) -> Iterator[Problem]:
     """A problem for each secret that would be written to the study's folder. `secrets` are variables of this shell."""
     inherit = "jobs" if plan.request is not None else "trials"
-    where = "in the queue and in the study's folder" if plan.request is not None else "in the study's folder"
+    where = (
+        "in the queue and in the study's folder"
+        if plan.request is not None
+        else "in the study's folder"
+    )
     seen = set()
     for key, words in _written_down(plan):
         for found in find_secrets(words, secrets):
@@ -142,9 +139,15 @@ def _written_down(plan: Plan) -> Iterator[tuple[str, list[str]]]:
         yield "setup", list(study.environment.setup)
         yield "environment", [study.environment.value, *study.environment.modules]
     if study.checkpoint is not None:
-        yield "checkpoint", [*study.checkpoint.resume, *study.checkpoint.write, *study.checkpoint.validate]
+        yield (
+            "checkpoint",
+            [*study.checkpoint.resume, *study.checkpoint.write, *study.checkpoint.validate],
+        )
     yield "outputs", list(study.outputs)
-    yield "options", [f"--{name}={value}" for name, value in (request.options if request else {}).items()]
+    yield (
+        "options",
+        [f"--{name}={value}" for name, value in (request.options if request else {}).items()],
+    )
 
 
 def _named_values(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -181,12 +184,25 @@ def _scratch(plan: Plan, cluster: Cluster, here: Here) -> Iterator[Problem]:
 
 def _folder(plan: Plan, folder: Folder, cluster: Cluster, here: Here) -> Iterator[Problem]:
     reason = _refused(folder, here)
-    shared = here.scratch or "a shared folder"
-    study = folder.path == plan.folder
-    fix = f"`--folder {here.scratch or 'PATH'}`" if study else f"move the project below {shared}"
+    # No hint leads back to what is refused.
+    scratch = "" if is_below(folder.path, (here.scratch,)) else here.scratch
+    if folder.path != plan.folder:
+        fix = f"move the project below {scratch or 'a folder that all nodes see'}"
+    else:
+        fix = (
+            f"`--folder {scratch}`"
+            if scratch
+            else "`--folder PATH`, with a path that all nodes see"
+        )
     if reason:
-        yield make_problem(plan, "folder", f"{folder.path} {reason}: other nodes cannot see it", "", fix)
-    elif not cluster.submit_from_home and here.home not in ("", "/") and is_below(folder.real, (here.home,)):
+        yield make_problem(
+            plan, "folder", f"{folder.path} {reason}: other nodes cannot see it", "", fix
+        )
+    elif (
+        not cluster.submit_from_home
+        and here.home not in ("", "/")
+        and is_below(folder.real, (here.home,))
+    ):
         yield make_problem(
             plan,
             "folder",

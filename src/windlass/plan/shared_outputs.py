@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from windlass.errors import Problem
+from windlass.core.errors import Problem
 from windlass.model import Plan, Study
-from windlass.plan.place import make_problem
+from windlass.plan.source_line import make_problem
 from windlass.search import iterate_trials
 from windlass.search.settings import iterate_settings
 from windlass.search.template import fill_text, placeholder_names
@@ -38,11 +38,13 @@ class _Shared(NamedTuple):
     """A pattern for which two trials have the same path."""
 
     pattern: str
-    at_a_time: int  # trials that may have a path of this pattern at the same time, of the whole study
+    # Trials that may have a path of this pattern at the same time, of the whole study.
+    at_a_time: int
     first: int
     second: int
     path: str
-    has_setting: bool  # the pattern names a setting, which was perhaps meant to tell the trials apart
+    # The pattern names a setting, which was perhaps meant to tell the trials apart.
+    has_setting: bool
 
 
 def find_output_problems(plan: Plan) -> Iterator[Problem]:

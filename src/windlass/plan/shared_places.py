@@ -10,8 +10,10 @@ from windlass.search.template import ARGS_WORDS, placeholder_names
 from windlass.spec.option_names import is_output_place, own_place
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
-_OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z][\w.]*)=(?P<value>.*)", re.DOTALL)  # as Hydra has it
-_OWN = ("trial_id", "checkpoint", "checkpoint_dir", "resume", "config")  # placeholders that tell trials apart
+# As Hydra has it.
+_OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z][\w.]*)=(?P<value>.*)", re.DOTALL)
+# Placeholders that tell trials apart.
+_OWN = "trial_id", "checkpoint", "checkpoint_dir", "resume", "config"
 
 
 def find_place_warnings(plan: Plan) -> Iterator[str]:
@@ -24,7 +26,11 @@ def find_place_warnings(plan: Plan) -> Iterator[str]:
         return
     found: dict[str, str] = {}
     for flag, value in _places(study):
-        if value.startswith(("-", "/dev/")) or "$" in value or (plan.own_folders and not value.startswith("/")):
+        if (
+            value.startswith(("-", "/dev/"))
+            or "$" in value
+            or (plan.own_folders and not value.startswith("/"))
+        ):
             continue
         missing = _not_told_apart(value, study.space)
         if missing is None:
@@ -33,7 +39,8 @@ def find_place_warnings(plan: Plan) -> Iterator[str]:
         if len(missing) < len(_varying(study.space)):
             which = f"trials that differ in {missing[0]} alone"
         found.setdefault(
-            flag, f"{which} write to {value} ({flag}) and replace each other's files; use {own_place(value)}"
+            flag,
+            f"{which} write to {value} ({flag}) and replace each other's files; use {own_place(value)}",
         )
     yield from found.values()
 
@@ -44,7 +51,11 @@ def _places(study: Study) -> Iterator[tuple[str, str]]:
         if not stage.shell:
             yield from _options(stage.words)
     for parameter in study.space.parameters:
-        if len(parameter.values) == 1 and isinstance(parameter.values[0], str) and _is_place(parameter.name):
+        if (
+            len(parameter.values) == 1
+            and isinstance(parameter.values[0], str)
+            and _is_place(parameter.name)
+        ):
             yield parameter.name, parameter.values[0]
     seen: set[tuple[str, str]] = set()
     for words in study.tasks:
@@ -81,7 +92,9 @@ def _not_told_apart(value: str, space: Space) -> list[str] | None:
 
 
 def _varying(space: Space) -> list[str]:
-    names = [one.name for one in space.parameters if len(one.values) > 1 or one.distribution is not None]
+    names = [
+        one.name for one in space.parameters if len(one.values) > 1 or one.distribution is not None
+    ]
     if len(space.seeds) > 1:
         names.append(space.seed_name)
     return names

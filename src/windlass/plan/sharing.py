@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.durations import spell_duration
-from windlass.knee import Point, choose
+from windlass.core.knee import Point, choose
+from windlass.core.units import render_duration, render_limit
 from windlass.measured import MPS, PLAIN, Measurement, Mode, Probe, Round
 from windlass.plan.evidence import MEASURE_HINT, Budgets, Evidence, TrialTime
 
 _SAME_MEMORY = 0.02
 _INSTANT_S = 0.001
 _SETUP_S = 180.0  # of a job, before its first trial begins: environment, code and data
-_MOST_NOTICE = 4  # the notice before a job's end takes a quarter of its time at most; see agent/interrupt.py
+# The notice before a job's end takes a quarter of its time at most; see agent/interrupt.py.
+_MOST_NOTICE = 4
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ UNKNOWN = Device()
 
 
 @dataclass(frozen=True)
-class Company:
+class Sharing:
     """How many trials are on one GPU at a time."""
 
     a_gpu: int
@@ -46,7 +47,9 @@ class Company:
 
 
 def same_memory(one_mb: int | None, other_mb: int | None) -> bool:
-    return not one_mb or not other_mb or abs(one_mb - other_mb) <= _SAME_MEMORY * max(one_mb, other_mb)
+    return (
+        not one_mb or not other_mb or abs(one_mb - other_mb) <= _SAME_MEMORY * max(one_mb, other_mb)
+    )
 
 
 def may_share(evidence: Evidence) -> bool:
@@ -60,11 +63,15 @@ def may_share(evidence: Evidence) -> bool:
     return (
         not need
         or need < 1
-        or (measured is not None and measured.device is not None and not evidence.declared("gpu_memory_mb"))
+        or (
+            measured is not None
+            and measured.device is not None
+            and not evidence.declared("gpu_memory_mb")
+        )
     )
 
 
-def share_gpu(evidence: Evidence, budgets: Budgets, device: Device) -> Company:
+def share_gpu(evidence: Evidence, budgets: Budgets, device: Device) -> Sharing:
     """The fewest that any limit allows, and at least one."""
     settings = evidence.settings
     need, most = settings["gpus"].value, settings["most"]
@@ -72,18 +79,23 @@ def share_gpu(evidence: Evidence, budgets: Budgets, device: Device) -> Company:
     sizes = budgets.gpu_mb()
     limits = [Slots(int(1 / need), f"{need:g} of a GPU each")] if need and need < 1 else []
     mode: Mode = MPS if settings["mps"].value == "on" else PLAIN
-    shared = evidence.declared("gpu_memory_mb") or (measured is not None and measured.device is not None)
+    shared = evidence.declared("gpu_memory_mb") or (
+        measured is not None and measured.device is not None
+    )
     if shared and sizes and device.memory_mb:
         limits.append(Slots(device.memory_mb // min(sizes), _say_fit(evidence, sizes, device)))
     picked = None
     if measured is not None and device.same and not limits_are_declared(evidence):
-        fit = min([limit.count for limit in limits] + ([int(most.value)] if most.value else []), default=None)
-        picked = pick_company(measured, settings["prefer"].value, settings["mps"].value, fit)
+        fit = min(
+            [limit.count for limit in limits] + ([int(most.value)] if most.value else []),
+            default=None,
+        )
+        picked = pick_concurrency(measured, settings["prefer"].value, settings["mps"].value, fit)
         if picked is not None:
             mode = picked[1]
             limits.append(Slots(picked[0], f"{evidence.measured_source}: {picked[0]} {picked[2]}"))
     if not limits:
-        return Company(1, f"one trial a GPU; {MEASURE_HINT}", 1, mode)
+        return Sharing(1, f"one trial a GPU; {MEASURE_HINT}", 1, mode)
     if most.value:
         limits.append(Slots(int(most.value), f"{most.source}: at most {most.value} a GPU"))
     fewest = min(limits, key=lambda limit: limit.count)
@@ -91,11 +103,11 @@ def share_gpu(evidence: Evidence, budgets: Budgets, device: Device) -> Company:
     typical = count
     if sizes and device.memory_mb:
         typical = max(1, min(count, int(device.memory_mb // (sum(sizes) / len(sizes)))))
-    return Company(count, fewest.because, typical, mode if count > 1 else PLAIN, picked is not None)
+    return Sharing(count, fewest.because, typical, mode if count > 1 else PLAIN, picked is not None)
 
 
 def limits_are_declared(evidence: Evidence) -> bool:
-    """Whether the user said how much of a GPU a trial gets; one whole GPU is what a trial has before it is measured."""
+    """Whether the user gave how much of a GPU a trial gets; one whole GPU is what a trial has before it is measured."""
     need = evidence.settings["gpus"].value
     return bool(need) and need < 1 and evidence.declared("gpus")
 
@@ -111,19 +123,25 @@ def warn_of_gpu(evidence: Evidence, with_gpu: bool) -> list[str]:
             "`windlass measure` where there is one"
         ]
     assert measured.device is not None
-    return [f"measured on {measured.device.name}: without a GPU trials take longer than what is asked for"]
+    return [
+        f"measured on {measured.device.name}: without a GPU trials take longer than what is asked for"
+    ]
 
 
-def warn_of_sharing(evidence: Evidence, device: Device, company: Company) -> list[str]:
+def warn_of_sharing(evidence: Evidence, device: Device, sharing: Sharing) -> list[str]:
     measured = evidence.measured
     if measured is None or measured.device is None or limits_are_declared(evidence):
         return []
     if not device.same:
         there = device.name or "the GPU"
-        fits = ": its memory, not the throughput, says how many share it" if device.memory_mb else ""
-        return [f"measured on {measured.device.name}, which {there} is not{fits}; times are those of the other"]
-    if measured.choice is None and company.a_gpu > 1:
-        return [f"{company.a_gpu} trials fit a GPU; whether that many pay was not measured"]
+        fits = (
+            ": its memory, not the throughput, says how many share it" if device.memory_mb else ""
+        )
+        return [
+            f"measured on {measured.device.name}, which {there} is not{fits}; times are those of the other"
+        ]
+    if measured.choice is None and sharing.a_gpu > 1:
+        return [f"{sharing.a_gpu} trials fit a GPU; whether that many pay was not measured"]
     return []
 
 
@@ -137,7 +155,9 @@ def _say_fit(evidence: Evidence, sizes: Sequence[int], device: Device) -> str:
 # -- what the measurement says
 
 
-def pick_company(measured: Measurement, prefer: str, mps: str, fit: int | None = None) -> tuple[int, Mode, str] | None:
+def pick_concurrency(
+    measured: Measurement, prefer: str, mps: str, fit: int | None = None
+) -> tuple[int, Mode, str] | None:
     """How many, in which mode, and in words, of those numbers that were tried and fit; None where none was."""
     untried = mps == "on" and not any(one.mode == MPS for one in measured.rounds)
     usable = _usable(measured.rounds, "auto" if untried else mps)
@@ -145,14 +165,26 @@ def pick_company(measured: Measurement, prefer: str, mps: str, fit: int | None =
     if best is not None:
         words = "side by side are hardly slower" if prefer == "latency" else "share it best"
         words += ", without MPS" if untried else ""
-        return best.k, MPS if untried or best.mode == MPS else PLAIN, words if best.k > 1 else "alone is best"
+        return (
+            best.k,
+            MPS if untried or best.mode == MPS else PLAIN,
+            words if best.k > 1 else "alone is best",
+        )
     choice = measured.choice
-    return (choice.k, MPS if mps == "on" else choice.mode, "share it best") if choice is not None else None
+    return (
+        (choice.k, MPS if mps == "on" else choice.mode, "share it best")
+        if choice is not None
+        else None
+    )
 
 
 def _usable(rounds: Sequence[Round], mps: str) -> list[Round]:
     modes = {"auto": (PLAIN, MPS), "on": (MPS,), "off": (PLAIN,)}[mps]
-    return [one for one in rounds if (one.mode in modes or one.k == 1) and not one.note and (one.rate or one.trial_s)]
+    return [
+        one
+        for one in rounds
+        if (one.mode in modes or one.k == 1) and not one.note and (one.rate or one.trial_s)
+    ]
 
 
 def _point(one: Round) -> Point:
@@ -168,7 +200,11 @@ def slowdown(measured: Measurement | None, k: int, mode: Mode) -> float:
     usable = [one for one in _usable(measured.rounds, "auto") if one.mode == mode and one.k > 1]
     known = sorted((one.k, _against(alone, one)) for one in usable) if alone is not None else []
     if not known:
-        return max(1.0, choice.slowdown) if choice is not None and (choice.k, choice.mode) == (k, mode) else 1.0
+        return (
+            max(1.0, choice.slowdown)
+            if choice is not None and (choice.k, choice.mode) == (k, mode)
+            else 1.0
+        )
     below, above = (1, 1.0), None
     for point in known:
         if point[0] >= k:
@@ -201,9 +237,12 @@ class OneTrial:
     high_s: float
     safety: float = 1.0
     because: str = ""
-    once_s: float = 0.0  # what the first of them take longer to begin: imports that the others share
-    notice_s: float = 0.0  # before the job's end, when trials are told to stop: they have to be done by then
-    setup_s: float | None = None  # of a job, before its first trial begins, as agents recorded it; None: not known
+    # What the first of them take longer to begin: imports that the others share.
+    once_s: float = 0.0
+    # Before the job's end, when trials are told to stop: they have to be done by then.
+    notice_s: float = 0.0
+    # Of a job, before its first trial begins, as agents recorded it; None: not known.
+    setup_s: float | None = None
 
     def expect_s(self, waves: int) -> float:
         """So many in turn: the last of them may be a long one. None take no time."""
@@ -231,29 +270,47 @@ class OneTrial:
         return round(max(expect_s * self.safety, least_s), 3)
 
 
-def time_in_company(evidence: Evidence, time: TrialTime | None, k: int | None, mode: Mode) -> OneTrial | None:
+def time_at_concurrency(
+    evidence: Evidence, time: TrialTime | None, k: int | None, mode: Mode
+) -> OneTrial | None:
     """`k`: how many share a device; None: what was measured of that tells nothing of these."""
     if time is None:
         return None
     notice_s = float(evidence.settings["lead_s"].value)
     if time.declared:
-        because = f"{time.source}: {spell_duration(time.high_s)} a trial"
-        return OneTrial(time.middle_s, time.high_s, 1.0, because, notice_s=notice_s, setup_s=evidence.setup_s)
+        because = f"{time.source}: {render_limit(time.high_s)} a trial"
+        return OneTrial(
+            time.middle_s, time.high_s, 1.0, because, notice_s=notice_s, setup_s=evidence.setup_s
+        )
     measured, middle_s = evidence.measured, time.middle_s
     uneven, once_s = time.high_s / max(_INSTANT_S, middle_s), 0.0
-    alone = _alone(measured) if measured is not None and time.source == evidence.measured_source else None
+    alone = (
+        _alone(measured)
+        if measured is not None and time.source == evidence.measured_source
+        else None
+    )
     if measured is not None and alone is not None and alone.trial_s:
         # Those of the curve are from all over the study and find warm caches; the first ones were alone with both.
         middle_s = alone.trial_s
         uneven = _unevenness(measured.probes, alone)
-        once_s = max(0.0, measured.warm_s - (alone.startup_s or 0.0)) if measured.warm_s is not None else 0.0
-    slower = slowdown(measured, k, mode) / slowdown(measured, time.k, mode) if k is not None else 1.0
+        once_s = (
+            max(0.0, measured.warm_s - (alone.startup_s or 0.0))
+            if measured.warm_s is not None
+            else 0.0
+        )
+    slower = (
+        slowdown(measured, k, mode) / slowdown(measured, time.k, mode) if k is not None else 1.0
+    )
     safety = float(evidence.settings["safety"].value)
-    beside = f", {slower:.3g} times as long among {k}" if k is not None and round(slower, 2) != 1 else ""
-    one = spell_duration(middle_s) if middle_s >= 100 else f"{middle_s:.3g} s"
+    beside = (
+        f", {slower:.3g} times as long among {k}" if k is not None and round(slower, 2) != 1 else ""
+    )
+    one = render_duration(middle_s)
     because = f"{time.source}: {one} a trial{beside}, {safety:g} for safety"
     middle_s = max(_INSTANT_S, middle_s * slower)
-    return OneTrial(middle_s, middle_s * uneven, safety, because, once_s, notice_s, evidence.setup_s)
+    return OneTrial(
+        middle_s, middle_s * uneven, safety, because, once_s, notice_s, evidence.setup_s
+    )
 
 
 def _unevenness(probes: Sequence[Probe], alone: Round) -> float:

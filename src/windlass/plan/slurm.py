@@ -6,16 +6,25 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from windlass.ids import slug
+from windlass.core.ids import slug
+from windlass.launchers.base import Needs, load_launcher
 from windlass.model import Plan, Request, Setting, Study, Terms
 from windlass.plan.agents import Agents, choose_agents, choose_throttle, most_agents
 from windlass.plan.capacity import Capacity, JobSize, find_capacity
 from windlass.plan.cost import Limits, Prices, Work, find_splits, finish_s
 from windlass.plan.draft import Draft
-from windlass.plan.evidence import HOST_HEADROOM, Evidence, Figure, find_evidence, largest_mix_mb, settle
+from windlass.plan.evidence import (
+    HOST_HEADROOM,
+    Evidence,
+    Figure,
+    find_evidence,
+    largest_mix_mb,
+    settle,
+)
 from windlass.plan.layout import Layout, choose_layout, make_terms
-from windlass.plan.sharing import OneTrial, time_in_company
+from windlass.plan.sharing import OneTrial, Slots, time_at_concurrency
 from windlass.site.cluster import Cluster
 
 _DEFAULT_MEMORY_PER_CPU_MB = 2000
@@ -23,6 +32,15 @@ _AGENT_MB = 64  # the agent and what watches over it, as Slurm adds them up
 _AMPLE_MB = 512  # of trials: then there is room for it in what nobody needs to the last
 
 _RECORD_S = 5.0  # an agent's own time at its end, where the scheduler leaves so much
+
+
+def _container_options(cluster: Cluster) -> dict[str, Any]:
+    options = {
+        "runtime": cluster.container_runtime,
+        "site_module": cluster.container_module,
+        "site_binds": list(cluster.container_binds),
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 def plan_slurm(
@@ -43,25 +61,44 @@ def plan_slurm(
     draft = Draft(evidence.settings, cluster, trial_count, evidence, study.checkpoint is not None)
     draft.warnings += evidence.warnings
     layout = choose_layout(draft)
-    one = time_in_company(evidence, evidence.time, layout.company, layout.mode)
+    one = time_at_concurrency(evidence, evidence.time, layout.concurrency, layout.mode)
     size = _choose_size(draft, layout)
     capacity = find_capacity(draft, size)
+    layout = replace(layout, width=layout.width * _count_groups(draft))
     agents = choose_agents(draft, layout.width, one, capacity)
-    request = _make_request(draft, study, size, agents)
-    slots = layout.slots
-    plan = Plan(
+    request = _make_request(draft, study, size, agents, layout.slots.count)
+    plan = _fill_plan(draft, study, request, layout, agents, one)
+    plan = replace(plan, folder=folder, missing=missing)
+    return _with_cost(plan, draft, layout, agents, one, capacity)
+
+
+def _fill_plan(
+    draft: Draft,
+    study: Study,
+    request: Request,
+    layout: Layout,
+    agents: Agents,
+    one: OneTrial | None,
+) -> Plan:
+    """Return the plan with all that was chosen, but without its folder and without costs."""
+    settings, cluster = draft.settings, draft.cluster
+    slots = _slots_of_job(layout.slots, _count_groups(draft))
+    longest_s = one.high_s * one.safety if one is not None else None
+    pack = None
+    if _packs(draft, layout):
+        pack = make_terms(layout, study.variants, draft.value("mps"), request.memory_mb)
+    return Plan(
         study=study,
-        folder=folder,
-        trial_count=trial_count,
-        missing=missing,
+        folder="",
+        trial_count=draft.trial_count,
         slots=slots.count,
         slots_because=slots.because,
         cpus=request.cpus,
-        cpus_per_slot=max(1, request.cpus // slots.count),
+        cpus_per_slot=max(1, request.cpus // layout.slots.count),
         gpus=(),
         agents=agents.count,
         agents_because=agents.because,
-        settings=settle(evidence, layout.budgets.other, one.high_s * one.safety if one is not None else None),
+        settings=settle(draft.evidence, layout.budgets.other, longest_s),
         launcher="slurm",
         terms=Terms(
             request,
@@ -72,17 +109,16 @@ def plan_slurm(
             settings["patience_s"].value,
             draft.units,
         ),
-        site_name=cluster.profile if cluster.profile != "generic" else cluster.name,
+        elsewhere=True,
+        site_name=cluster.title,
         site_asked=cluster.live,
         waves=agents.waves,
         local_scratch=cluster.local_scratch,
+        site_options={"container": _container_options(cluster)},
         end_grace_s=end_grace_s(settings["grace_s"].value, cluster.kill_wait_s),
-        pack=make_terms(layout, study.variants, draft.value("mps"), request.memory_mb)
-        if _packs(draft, layout)
-        else None,
+        pack=pack,
         warnings=tuple(draft.warnings),
     )
-    return _with_cost(plan, draft, layout, agents, one, capacity)
 
 
 def end_grace_s(grace_s: float, kill_wait_s: float | None) -> float:
@@ -98,16 +134,43 @@ def end_grace_s(grace_s: float, kill_wait_s: float | None) -> float:
 def _choose_size(draft: Draft, layout: Layout) -> JobSize:
     """What each job asks for, but for its time."""
     cpus = _choose_cpus(draft, layout)
-    gpu_type = layout.gpu_type.name if layout.gpu_type is not None else draft.untyped_name(layout.gpus)
-    return JobSize(cpus, _choose_memory(draft, layout, cpus), layout.gpus, gpu_type, draft.value("nodes"))
+    gpu_type = (
+        layout.gpu_type.name if layout.gpu_type is not None else draft.untyped_name(layout.gpus)
+    )
+    return JobSize(
+        cpus, _choose_memory(draft, layout, cpus), layout.gpus, gpu_type, _choose_nodes(draft)
+    )
 
 
-def _make_request(draft: Draft, study: Study, size: JobSize, agents: Agents) -> Request:
+def _choose_nodes(draft: Draft) -> int:
+    """Nodes of one job: as given, or those of one trial."""
+    return int(draft.value("nodes") or draft.value("trial_nodes") or 1)
+
+
+def _count_groups(draft: Draft) -> int:
+    """Into how many groups of nodes a job is divided: trials of several nodes are beside each other in it."""
+    nodes = _choose_nodes(draft)
+    return max(1, nodes // (draft.value("trial_nodes") or nodes))
+
+
+def _slots_of_job(a_group: Slots, groups: int) -> Slots:
+    if groups == 1:
+        return a_group
+    return Slots(a_group.count * groups, f"{a_group.because}, on each of {groups} groups of nodes")
+
+
+def _make_request(
+    draft: Draft, study: Study, size: JobSize, agents: Agents, a_node: int
+) -> Request:
+    """`a_node`: trials that run on a node at a time."""
     cluster = draft.cluster
+    needs = Needs(size.cpus, size.gpus, draft.value("processes") or 0, a_node)
+    shape = load_launcher(draft.value("launch")).shape(needs, size.nodes)
     return Request(
         job_name=f"{slug(os.path.basename(study.project_dir))}-{study.name}",
         time_s=agents.time_s,
-        cpus=size.cpus,
+        cpus=shape.tasks * shape.cpus,
+        tasks=shape.tasks,
         memory_mb=size.memory_mb,
         gpus=size.gpus,
         gpu_type=size.gpu_type,
@@ -135,7 +198,12 @@ def _packs(draft: Draft, layout: Layout) -> bool:
 
 
 def _with_cost(
-    plan: Plan, draft: Draft, layout: Layout, agents: Agents, one: OneTrial | None, capacity: Capacity
+    plan: Plan,
+    draft: Draft,
+    layout: Layout,
+    agents: Agents,
+    one: OneTrial | None,
+    capacity: Capacity,
 ) -> Plan:
     """What it costs and how long it takes, as far as anybody knows how long a trial takes."""
     assert plan.request is not None
@@ -179,10 +247,12 @@ def _for_missing(plan: Plan, width: int, agents: Agents, one: OneTrial | None) -
 
 
 def _choose_cpus(draft: Draft, layout: Layout) -> int:
-    said, slots, gpus = draft.settings["cpus"], layout.slots.count, layout.gpus
-    if said.value:
-        draft.because["cpus"] = said.source if draft.declared("cpus") else f"{said.source}: {said.value:g} a trial"
-        return max(1, math.ceil(float(said.value) * slots))
+    given, slots, gpus = draft.settings["cpus"], layout.slots.count, layout.gpus
+    if given.value:
+        draft.because["cpus"] = (
+            given.source if draft.declared("cpus") else f"{given.source}: {given.value:g} a trial"
+        )
+        return max(1, math.ceil(float(given.value) * slots))
     share = layout.gpu_type.share_cpus if layout.gpu_type is not None else None
     if gpus and share:
         draft.because["cpus"] = f"a fair share of the node: {share} a GPU"
@@ -192,19 +262,23 @@ def _choose_cpus(draft: Draft, layout: Layout) -> int:
 
 
 def _choose_memory(draft: Draft, layout: Layout, cpus: int) -> int:
-    said, per_gpu = draft.settings["memory_mb"], draft.settings["mem_per_gpu_mb"]
+    given, per_gpu = draft.settings["memory_mb"], draft.settings["mem_per_gpu_mb"]
     slots, gpus, peak = layout.slots.count, layout.gpus, draft.evidence.most.memory_mb
-    if said.value and (draft.declared("memory_mb") or peak is None):
-        draft.because["memory_mb"] = said.source
-        said_mb = int(said.value) * slots
-        if said_mb >= _AMPLE_MB:
-            return said_mb
+    if given.value and (draft.declared("memory_mb") or peak is None):
+        draft.because["memory_mb"] = given.source
+        given_mb = int(given.value) * slots
+        if given_mb >= _AMPLE_MB:
+            return given_mb
         draft.because["memory_mb"] += ", and the agent"
-        return said_mb + _AGENT_MB
+        return given_mb + _AGENT_MB
     if gpus and per_gpu.value and (draft.declared("mem_per_gpu_mb") or peak is None):
         draft.because["memory_mb"] = f"{per_gpu.source}: a GPU"
         asked_mb = int(per_gpu.value) * gpus
-        return asked_mb if draft.declared("mem_per_gpu_mb") else int(min(asked_mb, _most_memory_mb(draft, layout)))
+        return (
+            asked_mb
+            if draft.declared("mem_per_gpu_mb")
+            else int(min(asked_mb, _most_memory_mb(draft, layout)))
+        )
     if peak is not None:
         return _measured_memory(draft, layout, peak)
     share_mb = layout.gpu_type.share_memory_mb if layout.gpu_type is not None else None
@@ -220,7 +294,9 @@ def _most_memory_mb(draft: Draft, layout: Layout) -> float:
     """What a node has at most that has the job's GPUs: memory that nobody asked for is no reason to refuse a job."""
     name = layout.gpu_type.name if layout.gpu_type is not None else ""
     nodes = [
-        node for node in draft.nodes() if (node.gpus.get(name, 0) if name else sum(node.gpus.values())) >= layout.gpus
+        node
+        for node in draft.nodes()
+        if (node.gpus.get(name, 0) if name else sum(node.gpus.values())) >= layout.gpus
     ]
     most_mb = max((node.memory_mb for node in nodes), default=math.inf)
     limit_mb = draft.partition.max_memory_per_node_mb if draft.partition is not None else None
@@ -235,7 +311,10 @@ def _measured_memory(draft: Draft, layout: Layout, peak: Figure) -> int:
     source = peak.source
     devices = max(1, min(layout.gpus, layout.slots.count))
     a_device = math.ceil(layout.slots.count / devices)
-    each_mb = largest_mix_mb(layout.budgets, a_device, layout.device.memory_mb if layout.gpus else None) or 0
+    each_mb = (
+        largest_mix_mb(layout.budgets, a_device, layout.device.memory_mb if layout.gpus else None)
+        or 0
+    )
     draft.because["memory_mb"] = f"{source}: {layout.budgets.other.memory_mb} MB a trial"
     if layout.budgets.variants:
         draft.because["memory_mb"] = f"{source}: the largest mix of variants"
@@ -257,28 +336,30 @@ def _memory_per_cpu(draft: Draft) -> tuple[int, str]:
 
 
 def _choose_account(draft: Draft) -> str | None:
-    cluster, said = draft.cluster, draft.settings["account"]
+    cluster, given = draft.cluster, draft.settings["account"]
     if cluster.account_rule == "never":
-        if said.value and said.source in ("study", "command line"):
-            draft.warnings.append(f"{cluster.name} has no accounts; {said.value} is left out")
+        if given.value and given.source in ("study", "command line"):
+            draft.warnings.append(f"{cluster.name} has no accounts; {given.value} is left out")
         return None
-    if said.value:
-        draft.because["account"] = said.source
-        return str(said.value)
+    if given.value:
+        draft.because["account"] = given.source
+        return str(given.value)
     if cluster.default_account:
         draft.because["account"] = "your default account"
     return cluster.default_account
 
 
 def _choose_partition(draft: Draft) -> str | None:
-    cluster, said = draft.cluster, draft.settings["partition"]
+    cluster, given = draft.cluster, draft.settings["partition"]
     if not cluster.name_partition:
-        if said.value and said.source in ("study", "command line"):
-            draft.warnings.append(f"{cluster.name} chooses partitions itself; {said.value} is left out")
+        if given.value and given.source in ("study", "command line"):
+            draft.warnings.append(
+                f"{cluster.name} chooses partitions itself; {given.value} is left out"
+            )
         return None
-    if said.value:
-        draft.because["partition"] = said.source
-        return str(said.value)
+    if given.value:
+        draft.because["partition"] = given.source
+        return str(given.value)
     default = cluster.partition(None)
     if default is not None:
         draft.because["partition"] = "the cluster's default"

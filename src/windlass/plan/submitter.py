@@ -11,7 +11,9 @@ SOURCE = "default of job_submitter.sh"
 _GPUS, _CPUS, _MEMORY_PER_GPU_MB = 1.0, 2.0, 10 * 1024
 
 
-def with_submitter_defaults(settings: Mapping[str, Setting], study: Study, cluster: Cluster) -> dict[str, Setting]:
+def with_submitter_defaults(
+    settings: Mapping[str, Setting], study: Study, cluster: Cluster
+) -> dict[str, Setting]:
     """Fill in what nobody has given: 1 GPU, 2 cores, 10G for each GPU. Its hour is our own default as well.
 
     Other studies get no GPU that they do not ask for. What was measured, or used by real trials, beats these cores and
@@ -33,5 +35,6 @@ def with_submitter_defaults(settings: Mapping[str, Setting], study: Study, clust
     if has_gpus and not sized:
         fill("gpus", _GPUS)
     if has_gpus and settings["memory_mb"].value is None:
-        fill("mem_per_gpu_mb", _MEMORY_PER_GPU_MB)  # plan/slurm.py cuts it to what a node has, for all GPUs of a job
+        # Plan/slurm.py cuts it to what a node has, for all GPUs of a job.
+        fill("mem_per_gpu_mb", _MEMORY_PER_GPU_MB)
     return filled

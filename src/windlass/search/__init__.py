@@ -3,4 +3,10 @@
 from windlass.search.settings import count_settings, iterate_settings
 from windlass.search.trials import canonical_command, count_trials, iterate_trials
 
-__all__ = ["canonical_command", "count_settings", "count_trials", "iterate_settings", "iterate_trials"]
+__all__ = [
+    "canonical_command",
+    "count_settings",
+    "count_trials",
+    "iterate_settings",
+    "iterate_trials",
+]

@@ -36,7 +36,9 @@ def count_combinations(axes: Sequence[Axis], rules: Sequence[Condition]) -> int:
 
 
 def _group(axis: Axis, conditions: Sequence[Condition]) -> list[_Group]:
-    relevant = [condition for condition in conditions if not condition.keys().isdisjoint(axis.names)]
+    relevant = [
+        condition for condition in conditions if not condition.keys().isdisjoint(axis.names)
+    ]
     if not relevant:
         return [_Group(dict.fromkeys(axis.names), size_of(axis.values))]
     found: dict[tuple[bool, ...], _Group] = {}
@@ -45,7 +47,10 @@ def _group(axis: Axis, conditions: Sequence[Condition]) -> list[_Group]:
         settings = dict(zip(axis.names, values, strict=True))
         keys = {name: value_key(item) for name, item in settings.items()}
         alike = tuple(
-            keys[name] in condition[name] for condition in relevant for name in axis.names if name in condition
+            keys[name] in condition[name]
+            for condition in relevant
+            for name in axis.names
+            if name in condition
         )
         known = found.get(alike)
         found[alike] = _Group(known.settings if known else settings, known.size + 1 if known else 1)

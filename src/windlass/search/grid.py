@@ -30,7 +30,10 @@ class Axis:
 
 def is_discrete(parameter: Parameter) -> bool:
     """Whether a grid can list the parameter's values."""
-    return parameter.distribution is None or parameter.distribution.kind in {"int_uniform", "q_uniform"}
+    return parameter.distribution is None or parameter.distribution.kind in {
+        "int_uniform",
+        "q_uniform",
+    }
 
 
 def values_of(parameter: Parameter) -> Sequence[Any]:
@@ -103,7 +106,9 @@ def _axis(members: tuple[Parameter, ...]) -> Axis:
         return Axis(names, (), when, members)
     if len(members) == 1:
         return Axis(names, values_of(members[0]), when, members)
-    return Axis(names, list(zip(*(member.values for member in members), strict=True)), when, members)
+    return Axis(
+        names, list(zip(*(member.values for member in members), strict=True)), when, members
+    )
 
 
 def _parents_first(axes: list[Axis]) -> list[Axis]:
@@ -128,7 +133,9 @@ def compile_condition(rule: Mapping[str, Sequence[Any]]) -> Condition:
 
 def holds(condition: Condition, settings: Mapping[str, Any]) -> bool:
     """Whether every name of the condition is present with one of its values."""
-    return all(name in settings and value_key(settings[name]) in keys for name, keys in condition.items())
+    return all(
+        name in settings and value_key(settings[name]) in keys for name, keys in condition.items()
+    )
 
 
 def iterate_grid(space: Space, axes: list[Axis]) -> Iterator[dict[str, Any]]:
@@ -159,7 +166,9 @@ def _combinations(axes: list[Axis]) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, flat, strict=True))
 
 
-def _rules_by_axis(axes: list[Axis], rules: list[Condition]) -> list[list[tuple[Condition, Condition]]]:
+def _rules_by_axis(
+    axes: list[Axis], rules: list[Condition]
+) -> list[list[tuple[Condition, Condition]]]:
     """For each axis the rules that can be judged once it has a value, and not before.
 
     Each rule is in two parts: what it demands of the axes before, and of this one. A rule that names what no axis has
@@ -178,7 +187,10 @@ def _rules_by_axis(axes: list[Axis], rules: list[Condition]) -> list[list[tuple[
 
 
 def _walk(
-    axes: list[Axis], rules: list[list[tuple[Condition, Condition]]], depth: int, settings: dict[str, Any]
+    axes: list[Axis],
+    rules: list[list[tuple[Condition, Condition]]],
+    depth: int,
+    settings: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:
     """Nested loops over the axes from `depth` on, leaving out those whose condition does not hold.
 

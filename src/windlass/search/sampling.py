@@ -9,7 +9,7 @@ from decimal import Decimal
 from statistics import NormalDist
 from typing import Any
 
-from windlass.errors import input_error
+from windlass.core.errors import input_error
 from windlass.model import Distribution, Parameter, Space
 from windlass.search.grid import Axis, compile_condition, holds, iterate_grid
 from windlass.search.values import canonical_json
@@ -43,7 +43,9 @@ def iterate_random(space: Space, axes: list[Axis]) -> Iterator[dict[str, Any]]:
 
 def is_countable(space: Space) -> bool:
     """Whether the settings that can be drawn are exactly those a grid would list."""
-    kinds = [parameter.distribution.kind for parameter in space.parameters if parameter.distribution]
+    kinds = [
+        parameter.distribution.kind for parameter in space.parameters if parameter.distribution
+    ]
     return all(kind == "int_uniform" for kind in kinds)
 
 
@@ -59,7 +61,9 @@ def _is_stepped(distribution: Distribution) -> bool:
     return distribution.kind == "int_uniform" or distribution.kind.startswith("q_")
 
 
-def _draw_new(space: Space, axes: list[Axis], number: int, rules: list[Any], seen: set[str]) -> dict[str, Any] | None:
+def _draw_new(
+    space: Space, axes: list[Axis], number: int, rules: list[Any], seen: set[str]
+) -> dict[str, Any] | None:
     for redraw in range(REDRAWS):
         name = f"{space.search_seed}:{number}" + (f":{redraw}" if redraw else "")
         stream = random.Random(name)

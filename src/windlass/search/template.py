@@ -21,7 +21,8 @@ NAME_PATTERN = r"[^\W\d][\w./-]*"
 ARGS_WORDS = frozenset({"args", "args_no_hyphens", "args_no_boolean_flags", "args_json"})
 # Left in the words as they are; the agent puts a path, an environment variable's value, or words for resuming there.
 AGENT_WORDS = frozenset({"args_json_file"})
-CHECKPOINT_WORDS = frozenset({"checkpoint", "checkpoint_dir", "resume"})  # the agent's as well, but a parameter wins
+# The agent's as well, but a parameter wins.
+CHECKPOINT_WORDS = frozenset({"checkpoint", "checkpoint_dir", "resume"})
 CONFIG_WORD = "config"  # likewise, in studies with `config:`
 SHELL = ("/bin/sh", "-c")
 ENVVAR_PREFIX = "envvar:"
@@ -107,7 +108,9 @@ class Template:
             return (compiled[0].fill(settings, trial_id),)
         return tuple([stage.fill(settings, trial_id) for stage in compiled])
 
-    def _compile(self, stage: Stage, words: list[tuple[Piece, ...]], names: Names) -> _CompiledStage:
+    def _compile(
+        self, stage: Stage, words: list[tuple[Piece, ...]], names: Names
+    ) -> _CompiledStage:
         compiler = _Compiler(stage, names, self._study_name)
         if stage.shell:
             compiler.add_shell_text(words[0])
@@ -127,7 +130,8 @@ class _CompiledStage:
         self.values: list[tuple[int, str, Render, str]] = []
         # Word number and its parts: literal text, or something to be called.
         self.mixed: list[tuple[int, list[Part]]] = []
-        self.several: list[tuple[int, Callable[[Settings], list[str]]]] = []  # become any number of words
+        # Become any number of words.
+        self.several: list[tuple[int, Callable[[Settings], list[str]]]] = []
 
     def fill(self, settings: Settings, trial_id: str) -> tuple[str, tuple[str, ...]]:
         words = self.words.copy()
@@ -155,13 +159,23 @@ class _Compiler:
         return not known
 
     def add_word(self, pieces: tuple[Piece, ...]) -> None:
+        """Add an argument. One that names an absent parameter is left out, with the option before it."""
         words = self.compiled.words
         if any(isinstance(piece, Placeholder) and self._is_absent(piece.name) for piece in pieces):
-            if len(pieces) == 1 and words and words[-1].startswith("-") and self._is_literal(len(words) - 1):
+            if (
+                len(pieces) == 1
+                and words
+                and words[-1].startswith("-")
+                and self._is_literal(len(words) - 1)
+            ):
                 words.pop()
             return
         only = pieces[0] if len(pieces) == 1 else None
-        if isinstance(only, Placeholder) and only.name in ARGS_WORDS and only.name not in self._names:
+        if (
+            isinstance(only, Placeholder)
+            and only.name in ARGS_WORDS
+            and only.name not in self._names
+        ):
             self._add_args(only.name)
             return
         before = pieces[0] if len(pieces) == 2 and isinstance(pieces[0], str) else ""
@@ -173,7 +187,9 @@ class _Compiler:
         elif all(isinstance(piece, str) for piece in pieces):
             words.append("".join(map(str, pieces)))
         else:
-            self.compiled.mixed.append((len(words), [self._part(piece, _unquoted) for piece in pieces]))
+            self.compiled.mixed.append(
+                (len(words), [self._part(piece, _unquoted) for piece in pieces])
+            )
             words.append("")
 
     def _is_literal(self, number: int) -> bool:
@@ -184,7 +200,9 @@ class _Compiler:
     def _add_args(self, word: str) -> None:
         words = self.compiled.words
         if word == "args_json":
-            self.compiled.several.append((len(words), lambda settings: [render_json(dict(settings))]))
+            self.compiled.several.append(
+                (len(words), lambda settings: [render_json(dict(settings))])
+            )
             words.append("")
         elif word == "args_no_boolean_flags":
             self.compiled.several.append((len(words), _flags_without_booleans))
@@ -204,7 +222,9 @@ class _Compiler:
 
     def add_shell_text(self, pieces: tuple[Piece, ...]) -> None:
         """One string for the shell: every value is quoted for it, ``{args}`` becomes quoted words."""
-        self.compiled.mixed.append((len(SHELL), [self._part(piece, shlex.quote) for piece in pieces]))
+        self.compiled.mixed.append(
+            (len(SHELL), [self._part(piece, shlex.quote) for piece in pieces])
+        )
         self.compiled.words += [*SHELL, ""]
 
     def _part(self, piece: Piece, quote: Render) -> Part:
@@ -220,7 +240,9 @@ class _Compiler:
         if name in ARGS_WORDS:
             inner = _Compiler(self._stage, self._names, self._study_name)
             inner._add_args(name)
-            return lambda settings, trial_id: " ".join(map(quote, inner.compiled.fill(settings, trial_id)[1]))
+            return lambda settings, trial_id: " ".join(
+                map(quote, inner.compiled.fill(settings, trial_id)[1])
+            )
         if _is_for_agent(name):
             return "{" + name + "}"
         return ""  # an absent parameter inside a shell command

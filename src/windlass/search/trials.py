@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.ids import trial_id
+from windlass.core.ids import trial_id
 from windlass.model import Stage, Study, Trial
-from windlass.search.settings import count_settings, iterate_settings, without_seeds
+from windlass.search.seeds import without_seeds
+from windlass.search.settings import count_settings, iterate_settings
 from windlass.search.template import Template, fill_text, placeholder_names
 
 
@@ -50,7 +51,9 @@ def count_trials(study: Study) -> int:
     """Exactly how many trials `iterate_trials` gives."""
     if study.tasks:
         seeds = len(study.space.seeds) or 1
-        return sum(seeds if study.space.repeats or _uses_seed(words, study) else 1 for words in study.tasks)
+        return sum(
+            seeds if study.space.repeats or _uses_seed(words, study) else 1 for words in study.tasks
+        )
     return count_settings(study.space)
 
 
@@ -58,7 +61,9 @@ def has_several_settings(study: Study) -> bool:
     """Whether trials differ in more than their seed or the count of their repetition."""
     if study.tasks:
         return len(set(study.tasks)) > 1
-    return any(True for _ in itertools.islice(iterate_settings(without_seeds(study.space)), 1, None))
+    return any(
+        True for _ in itertools.islice(iterate_settings(without_seeds(study.space)), 1, None)
+    )
 
 
 def _uses_seed(words: tuple[str, ...], study: Study) -> bool:

@@ -81,7 +81,9 @@ def _render_in(value: Any, notation: _Notation) -> str:
     if isinstance(value, Mapping):
         keys = (notation.key(str(key)) for key in value)
         items = (_render_in(item, notation) for item in value.values())
-        return "{" + notation.comma.join(map(notation.colon.join, zip(keys, items, strict=True))) + "}"
+        return (
+            "{" + notation.comma.join(map(notation.colon.join, zip(keys, items, strict=True))) + "}"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + notation.comma.join(_render_in(item, notation) for item in value) + "]"
     if isinstance(value, Written) and _JSON_NUMBER.fullmatch(value.text):

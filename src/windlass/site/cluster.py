@@ -33,6 +33,8 @@ class GpuType:
 
 @dataclass(frozen=True)
 class Node:
+    """A node as Slurm describes it: what it has, what of it is in use, and what keeps jobs away."""
+
     name: str
     cpus: int
     memory_mb: int
@@ -90,7 +92,8 @@ class Cluster:
     default_account: str | None = None
     qos: tuple[Qos, ...] = ()  # that this user may name; empty: not known
     max_array_size: int | None = None  # the highest index is one less
-    kill_wait_s: int | None = None  # between TERM and KILL, for a job that is cancelled or whose time is up
+    # Between TERM and KILL, for a job that is cancelled or whose time is up.
+    kill_wait_s: int | None = None
     max_submit: int | None = None  # jobs of one user in the queue, array tasks counted
     max_time_s: float | None = None  # of any job, where partitions do not say it
     accounting: bool | None = None  # whether sacct answers
@@ -103,8 +106,12 @@ class Cluster:
     shebang: str = "/bin/bash"
     throttle: int = 10  # agents at a time, out of good manners
     min_job_s: float = 3600.0  # shorter jobs are not welcome: trials are grouped
-    local_scratch: str | None = None  # what stands in for $SLURM_TMPDIR where there is none; may hold $USER
+    # What stands in for $SLURM_TMPDIR where there is none; may hold $USER.
+    local_scratch: str | None = None
     scratch: str | None = None  # what stands in for $SCRATCH; may hold $USER
+    container_runtime: str | None = None  # the program that starts containers
+    container_module: str | None = None  # the module that brings it
+    container_binds: tuple[str, ...] = ()  # folders that all containers see
     submit_from_home: bool = True
     internet: bool | None = None
     cost_unit: str | None = None  # what the site counts computing time in
@@ -114,13 +121,19 @@ class Cluster:
     support: tuple[str, ...] = ()  # where users get help
     login_hosts: tuple[str, ...] = ()  # patterns
     notes: tuple[str, ...] = ()
-    waiting: Mapping[str, int] = field(default_factory=dict)  # partition → jobs of others that wait for resources now
+    # Partition → jobs of others that wait for resources now.
+    waiting: Mapping[str, int] = field(default_factory=dict)
     live: bool = False  # whether the scheduler was asked; without it all is as the profile says
     asked_at: float | None = None  # when, in seconds since 1970
-    # Defaults for settings, in the words of plan/settings.py.
-    said: Mapping[str, Any] = field(default_factory=dict)
-    said_file: str = ""
+    # Defaults for settings, from the site file and the profile, by their names without a unit (`Row.short_name`).
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults_file: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)  # name of a field → where it came from
+
+    @property
+    def title(self) -> str:
+        """What users call it: the name of its profile, or else the scheduler's name for it."""
+        return self.profile if self.profile != "generic" else self.name
 
     def partition(self, name: str | None) -> Partition | None:
         """The partition of that name; without a name the default one."""
@@ -131,7 +144,11 @@ class Cluster:
 
     def nodes_of(self, partition: str | None) -> tuple[Node, ...]:
         found = self.partition(partition)
-        return self.nodes if found is None else tuple(node for node in self.nodes if found.name in node.partitions)
+        return (
+            self.nodes
+            if found is None
+            else tuple(node for node in self.nodes if found.name in node.partitions)
+        )
 
     def longest_time_s(self, partition: str | None) -> float | None:
         """The longest job that these partitions (with commas) take, or the default one; None: no limit is known."""
@@ -148,7 +165,10 @@ class Cluster:
         A partition without a limit in a profile is one of which the profile knows none, so the cluster's own limit
         holds. The scheduler says None where there is no limit.
         """
-        limits = [self.max_time_s if one.max_time_s is None and not self.live else one.max_time_s for one in partitions]
+        limits = [
+            self.max_time_s if one.max_time_s is None and not self.live else one.max_time_s
+            for one in partitions
+        ]
         if not limits:
             return self.max_time_s
         return None if None in limits else max(limit for limit in limits if limit is not None)

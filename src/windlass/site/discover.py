@@ -7,14 +7,14 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from windlass.errors import SchedulerError
-from windlass.launch._shell import ask
+from windlass.core.errors import SchedulerError
+from windlass.core.files import write_whole
+from windlass.core.processes import ask
 from windlass.site.cluster import Cluster, Node, Partition, Qos
 from windlass.site.here import fill_user
 from windlass.site.live import Live, fetch_live, fetch_nodes, user_name
@@ -22,13 +22,24 @@ from windlass.site.local import read_site_file, site_file_path
 from windlass.site.merge import make_cluster
 from windlass.site.profiles import GENERIC, Profile, list_profiles, read_profile
 
-__all__ = ["Cluster", "fetch_cluster", "fetch_nodes", "find_profile_name", "find_scratch", "slurm_answers"]
+__all__ = [
+    "Cluster",
+    "fetch_cluster",
+    "fetch_nodes",
+    "find_profile_name",
+    "find_scratch",
+    "slurm_answers",
+]
 
 FRESH_S = 300.0
 STALE_S = 86400.0  # so old an answer is used only while the controller is down
 _KEPT_S = 7 * 86400.0
 _CACHE_VERSION = 1
-_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
+_CONFIGURATIONS = (
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+)
 _PARTS: dict[str, Any] = {"partitions": Partition, "nodes": Node, "qos": Qos}
 _PING_S = 5.0
 
@@ -55,7 +66,9 @@ def find_configuration(program: str | None = None) -> str:
     named = os.environ.get("SLURM_CONF")
     if named:
         return named
-    prefix = os.path.dirname(os.path.dirname(os.path.realpath(program or shutil.which("sbatch") or "/usr/bin/sbatch")))
+    prefix = os.path.dirname(
+        os.path.dirname(os.path.realpath(program or shutil.which("sbatch") or "/usr/bin/sbatch"))
+    )
     beside = [os.path.join(prefix, place, "slurm.conf") for place in ("etc", "etc/slurm")]
     return next((path for path in (*_CONFIGURATIONS, *beside) if os.path.isfile(path)), "")
 
@@ -69,19 +82,24 @@ def fetch_cluster(site: str | None = None, refresh: bool = False) -> Cluster:
     """
     named = site or os.environ.get("WINDLASS_CLUSTER") or None
     named_profile = read_profile(named) if named else None
-    said, said_file = read_site_file(site_file_path())
+    own, own_file = read_site_file(site_file_path())
     if not slurm_answers():
         profile = named_profile or read_profile(find_profile_name(""))
         if named is None and profile.name == GENERIC:
-            raise SchedulerError("there is no Slurm on this machine\n  hint: name a site with --site, or stay local")
-        return make_cluster(profile, None, said, said_file)
+            raise SchedulerError(
+                "there is no Slurm on this machine\n  hint: name a site with --site, or stay local"
+            )
+        return make_cluster(profile, None, own, own_file)
     live, asked_at, note = _recall_or_fetch(refresh)
     profile = named_profile or read_profile(find_profile_name(live.name))
     other = _owner_of(live.name)
     if named and other and other != profile.name:
-        cluster = make_cluster(profile, None, said, said_file)
-        return replace(cluster, notes=(*cluster.notes, f"this machine belongs to {other}, which was left out of this"))
-    cluster = make_cluster(profile, live, said, said_file)
+        cluster = make_cluster(profile, None, own, own_file)
+        return replace(
+            cluster,
+            notes=(*cluster.notes, f"this machine belongs to {other}, which was left out of this"),
+        )
+    cluster = make_cluster(profile, live, own, own_file)
     return replace(cluster, asked_at=asked_at, notes=(*cluster.notes, *([note] if note else [])))
 
 
@@ -112,8 +130,14 @@ def find_profile_name(cluster_name: str) -> str:
 def _owner_of(cluster_name: str) -> str | None:
     """The profile that names this cluster, else the one whose file has the cluster's name."""
     lower, profiles = cluster_name.lower(), _all_profiles()
-    owners = [profile.name for profile in profiles if lower in (name.lower() for name in profile.clusters)]
-    owners += [profile.name for profile in profiles if not profile.clusters and profile.name.lower() == lower]
+    owners = [
+        profile.name for profile in profiles if lower in (name.lower() for name in profile.clusters)
+    ]
+    owners += [
+        profile.name
+        for profile in profiles
+        if not profile.clusters and profile.name.lower() == lower
+    ]
     return owners[0] if lower and owners else None
 
 
@@ -133,7 +157,10 @@ def _recall_or_fetch(refresh: bool) -> tuple[Live, float, str]:
     except SchedulerError:
         if kept and not refresh and 0 <= now - kept[1] < STALE_S:
             minutes = round((now - kept[1]) / 60)
-            return *kept, f"Slurm's controller does not answer; this is what it said {minutes} min ago"
+            return (
+                *kept,
+                f"Slurm's controller does not answer; these are its answers of {minutes} min ago",
+            )
         raise
     write_cache(path, live, now)
     return live, now, ""
@@ -147,8 +174,12 @@ def cache_path() -> str:
         changed = os.stat(configuration).st_mtime_ns
     except OSError:
         changed = 0
-    key = json.dumps([_CACHE_VERSION, configuration, changed, user_name(), shutil.which("scontrol")])
-    return os.path.join(folder, "windlass", f"cluster-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json")
+    key = json.dumps(
+        [_CACHE_VERSION, configuration, changed, user_name(), shutil.which("scontrol")]
+    )
+    return os.path.join(
+        folder, "windlass", f"cluster-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    )
 
 
 def read_cache(path: str) -> tuple[Live, float] | None:
@@ -170,7 +201,8 @@ def _from_json(name: str, value: Any) -> Any:
     if any(set(item) != expected for item in value):
         raise ValueError(name)
     return tuple(
-        kind(**{key: tuple(part) if isinstance(part, list) else part for key, part in item.items()}) for item in value
+        kind(**{key: tuple(part) if isinstance(part, list) else part for key, part in item.items()})
+        for item in value
     )
 
 
@@ -178,14 +210,7 @@ def write_cache(path: str, live: Live, asked_at: float) -> None:
     """Keep answers, whole or not at all. Nothing depends on it: where it cannot be written it is not."""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".cluster-")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"asked_at": asked_at, "live": asdict(live)}, file)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, json.dumps({"asked_at": asked_at, "live": asdict(live)}), mode=0o600)
         _remove_old(os.path.dirname(path))
     except OSError:
         return
@@ -195,5 +220,8 @@ def _remove_old(folder: str) -> None:
     """Answers of clusters that were not asked for a week."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        if name.startswith(("cluster-", ".cluster-")) and time.time() - os.stat(path).st_mtime > _KEPT_S:
+        if (
+            name.startswith(("cluster-", ".cluster-"))
+            and time.time() - os.stat(path).st_mtime > _KEPT_S
+        ):
             os.unlink(path)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from windlass.launch._shell import ask
+from windlass.core.processes import ask
 from windlass.secrets import secret_variables
 from windlass.site.cluster import Cluster
 from windlass.site.profiles import GENERIC
@@ -43,6 +43,7 @@ class Folder:
 class Here:
     """What refusing has to know of this process and its host."""
 
+    cluster: str = ""  # the name of the cluster that is looked at from here
     host: str = ""
     user: str = ""
     home: str = ""  # where it really is
@@ -51,31 +52,39 @@ class Here:
     job: str = ""  # number of the job this process is in
     is_login_host: bool = False
     nodes_are_here: bool = False  # every node of the cluster is this host
-    scratch_line: str = ""  # what to add to ~/.bashrc where nothing tells where the shared scratch is
+    # What to add to ~/.bashrc where nothing tells where the shared scratch is.
+    scratch_line: str = ""
     folders: tuple[Folder, ...] = ()
-    python: tuple[Folder, ...] = ()  # where the Python is that jobs start, and the installation that it is of
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables named like secrets
+    python: tuple[
+        Folder, ...
+    ] = ()  # where the Python is that jobs start, and the installation that it is of
+    # Variables named like secrets.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def fetch_here(cluster: Cluster | None, environ: Mapping[str, str], folders: Iterable[str] = ()) -> Here:
+def fetch_here(cluster: Cluster, environ: Mapping[str, str], folders: Iterable[str] = ()) -> Here:
     """Look around. The scheduler is asked only where a folder may be invisible to nodes, and where there is one."""
     host = socket.gethostname()
     looked = tuple(look_at_folder(path) for path in folders)
-    python = tuple(look_at_folder(path) for path in dict.fromkeys([os.path.dirname(sys.executable), sys.base_prefix]))
-    is_login_host = cluster is not None and matches_login_host(host, cluster.login_hosts)
-    scratch = environ.get("SCRATCH") or (cluster.scratch if cluster is not None else None) or ""
-    local = (cluster.local_scratch if cluster is not None else None) or ""
+    python = tuple(
+        look_at_folder(path)
+        for path in dict.fromkeys([os.path.dirname(sys.executable), sys.base_prefix])
+    )
+    is_login_host = matches_login_host(host, cluster.login_hosts)
+    scratch = environ.get("SCRATCH") or cluster.scratch or ""
+    local = cluster.local_scratch or ""
     suspicious = any(
         is_below(folder.real, (*LOCAL_FOLDERS, *filter(None, [_root(local)])))
         or folder.file_system in MEMORY_FILE_SYSTEMS
         for folder in (*looked, *python)
     )
-    unknown_scratch = cluster is not None and cluster.live and not scratch and cluster.profile == GENERIC
+    unknown_scratch = cluster.live and not scratch and cluster.profile == GENERIC
     # Of a cluster that is known by its profile alone, no program of Slurm's here can tell anything. Without a
     # configuration each of them waits for a minute before it gives up.
-    asks = cluster is not None and cluster.live and (suspicious or unknown_scratch)
+    asks = cluster.live and (suspicious or unknown_scratch)
     nodes_are_here = asks and _all_nodes_are(host)
     return Here(
+        cluster=cluster.name,
         host=host,
         user=_user(environ),
         home=os.path.realpath(environ.get("HOME") or os.path.expanduser("~")),
@@ -112,7 +121,11 @@ def file_system_of(real: str, mounts: str) -> str:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        point = fields[1].encode("latin-1", "surrogateescape").decode("unicode_escape") if "\\" in line else fields[1]
+        point = (
+            fields[1].encode("latin-1", "surrogateescape").decode("unicode_escape")
+            if "\\" in line
+            else fields[1]
+        )
         if is_below(real, (point,)) and len(point) >= best:
             best, found = len(point), fields[2]
     return found
@@ -137,7 +150,10 @@ def find_scratch_line(environ: Mapping[str, str]) -> str:
     """The line of ~/.bashrc that tells where the user's shared scratch is, with the path if a usual one is there."""
     user = _user(environ)
     usual = [os.path.join(root, user) for root in _USUAL_SCRATCH]
-    found = next((path for path in usual if os.path.isdir(path) and os.access(path, os.W_OK)), "/path/to/your/scratch")
+    found = next(
+        (path for path in usual if os.path.isdir(path) and os.access(path, os.W_OK)),
+        "/path/to/your/scratch",
+    )
     return f"export SCRATCH={found}"
 
 

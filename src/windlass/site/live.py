@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.errors import SchedulerError
-from windlass.launch._shell import Answer, ask
+from windlass.core.errors import SchedulerError
+from windlass.core.processes import Answer, ask
 from windlass.site.cluster import Node, Partition, Qos
 from windlass.slurm.records import (
     Record,
@@ -70,11 +70,26 @@ def fetch_live() -> Live:
     stores = known(config.get("AccountingStorageType")) not in _NO_STORAGE
     if stores:
         where = f"name={user_name()}"
-        questions["user"] = ["sacctmgr", "-nP", "show", "user", "where", where, "withassoc", f"format={_USER_COLUMNS}"]
+        questions["user"] = [
+            "sacctmgr",
+            "-nP",
+            "show",
+            "user",
+            "where",
+            where,
+            "withassoc",
+            f"format={_USER_COLUMNS}",
+        ]
         questions["qos"] = ["sacctmgr", "-nP", "show", "qos", f"format={_QOS_COLUMNS}"]
         questions["sacct"] = ["sacct", "-nXP", "-S", "now-1minutes", "-o", "jobid"]
     with ThreadPoolExecutor(len(questions)) as pool:
-        answers = dict(zip(questions, pool.map(lambda words: ask(words, ASK_S), questions.values()), strict=True))
+        answers = dict(
+            zip(
+                questions,
+                pool.map(lambda words: ask(words, ASK_S), questions.values()),
+                strict=True,
+            )
+        )
     texts = {name: answer.text for name, answer in answers.items() if answer.ok}
     return make_live(config, texts, accounting="sacct" in texts)
 
@@ -90,8 +105,10 @@ def check_controller() -> None:
 
 
 def no_answer(answer: Answer) -> SchedulerError:
-    said = answer.errors.strip().splitlines() or answer.text.strip().splitlines()
-    return SchedulerError(f"Slurm does not answer: {said[-1] if said else 'it said nothing'}\n  hint: {_DOWN_HINT}")
+    printed = answer.errors.strip().splitlines() or answer.text.strip().splitlines()
+    return SchedulerError(
+        f"Slurm does not answer: {printed[-1] if printed else 'it printed nothing'}\n  hint: {_DOWN_HINT}"
+    )
 
 
 def fetch_nodes() -> tuple[Node, ...]:
@@ -120,8 +137,12 @@ def make_live(config: Mapping[str, str], texts: Mapping[str, str], accounting: b
         "kill_wait_s": _integer(config.get("KillWait")),
         "accounting": accounting,
     }
-    sources = {key: CONFIG for key in ("name", "version", "max_array_size", "kill_wait_s") if found[key]}
-    sources["accounting"] = "sacct" if known(config.get("AccountingStorageType")) not in _NO_STORAGE else CONFIG
+    sources = {
+        key: CONFIG for key in ("name", "version", "max_array_size", "kill_wait_s") if found[key]
+    }
+    sources["accounting"] = (
+        "sacct" if known(config.get("AccountingStorageType")) not in _NO_STORAGE else CONFIG
+    )
     if texts.get(PARTITIONS):
         memory_mb = parse_slurm_memory_mb(config.get("DefMemPerCPU"))
         found["partitions"] = parse_partitions(texts[PARTITIONS], memory_mb)
@@ -130,11 +151,15 @@ def make_live(config: Mapping[str, str], texts: Mapping[str, str], accounting: b
     if "user" in texts:
         found.update(parse_user(texts["user"], texts.get("qos", ""), name))
     origin = {"partitions": PARTITIONS, "nodes": NODES}
-    sources |= {key: origin.get(key, ACCOUNTS) for key in found if key not in sources and found[key]}
+    sources |= {
+        key: origin.get(key, ACCOUNTS) for key in found if key not in sources and found[key]
+    }
     return Live(**found, sources=sources)
 
 
-def parse_partitions(text: str, default_memory_per_cpu_mb: int | None = None) -> tuple[Partition, ...]:
+def parse_partitions(
+    text: str, default_memory_per_cpu_mb: int | None = None
+) -> tuple[Partition, ...]:
     """`scontrol show partition` → values."""
     return tuple(
         _make_partition(record, default_memory_per_cpu_mb)
@@ -172,7 +197,10 @@ def _make_node(record: Record) -> Node:
     return Node(
         name=record["NodeName"],
         cpus=_integer(record.get("CPUEfctv")) or _integer(record.get("CPUTot")) or 0,
-        memory_mb=max(0, (_integer(record.get("RealMemory")) or 0) - (_integer(record.get("MemSpecLimit")) or 0)),
+        memory_mb=max(
+            0,
+            (_integer(record.get("RealMemory")) or 0) - (_integer(record.get("MemSpecLimit")) or 0),
+        ),
         gpus=gpus,
         cpus_used=_integer(record.get("CPUAlloc")) or 0,
         memory_used_mb=_integer(record.get("AllocMem")) or 0,
@@ -184,16 +212,18 @@ def _make_node(record: Record) -> Node:
     )
 
 
-def count_used_gpus(gpus: Mapping[str, int], alloc_tres: str | None, gres_used: str | None) -> dict[str, int]:
+def count_used_gpus(
+    gpus: Mapping[str, int], alloc_tres: str | None, gres_used: str | None
+) -> dict[str, int]:
     """GPUs in use by type, from what a node says in two places.
 
     AllocTRES lacks types, or GPUs altogether, where the site does not track them; GresUsed is shown only with -d. The
     one that knows of more is believed. What has no type is given to the types of the node that have some left.
     """
     in_gres, in_tres = parse_gres(gres_used), gpus_in_tres(parse_tres(alloc_tres))
-    said = in_tres if sum(in_tres.values()) > sum(in_gres.values()) else in_gres
-    used = {kind: min(said.get(kind, 0), count) for kind, count in gpus.items()}
-    rest = sum(said.values()) - sum(used.values())
+    reported = in_tres if sum(in_tres.values()) > sum(in_gres.values()) else in_gres
+    used = {kind: min(reported.get(kind, 0), count) for kind, count in gpus.items()}
+    rest = sum(reported.values()) - sum(used.values())
     for kind, count in gpus.items():
         taken = min(rest, count - used[kind])
         used[kind] += taken
@@ -203,7 +233,9 @@ def count_used_gpus(gpus: Mapping[str, int], alloc_tres: str | None, gres_used: 
 
 def parse_user(user_text: str, qos_text: str, cluster: str) -> dict[str, Any]:
     """The user's accounts, QOS and limits on this cluster, from two tables of sacctmgr."""
-    rows = [row for row in parse_table(user_text, 7) if not row[1] or not cluster or row[1] == cluster]
+    rows = [
+        row for row in parse_table(user_text, 7) if not row[1] or not cluster or row[1] == cluster
+    ]
     accounts = tuple(sorted({row[2] for row in rows if row[2]}))
     default = next((row[0] for row in rows if row[0]), None)
     submits = [int(row[6]) for row in rows if row[6].isdigit()]
@@ -221,7 +253,11 @@ def _make_qos(name: str, row: list[str] | None) -> Qos:
     if row is None:
         return Qos(name)
     tres = parse_tres(row[2])
-    gpus = sum(gpus_in_tres(tres).values()) if any(key.startswith("gres/gpu") for key in tres) else None
+    gpus = (
+        sum(gpus_in_tres(tres).values())
+        if any(key.startswith("gres/gpu") for key in tres)
+        else None
+    )
     return Qos(name, _time_s(row[1]), gpus, int(row[3]) if row[3].isdigit() else None)
 
 

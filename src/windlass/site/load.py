@@ -7,10 +7,10 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from windlass.launch._shell import ask
+from windlass.core.processes import ask
+from windlass.core.queue.ask import plain_environment
 from windlass.site.cluster import Cluster
 from windlass.site.live import ASK_S, parse_nodes
-from windlass.slurm.ask import plain_environment
 
 _QUEUE = ["squeue", "--noheader", "--states=PENDING", "--format=%U|%P|%r"]
 _NODES = ["scontrol", "show", "node", "-d"]

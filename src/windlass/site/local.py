@@ -7,8 +7,8 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.errors import InputError, Problem
-from windlass.launch._shell import fetch_text
+from windlass.core.errors import InputError, Problem
+from windlass.core.processes import fetch_text
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Site:
     cpus: int
     memory_mb: int
     gpus: tuple[Gpu, ...] = ()
-    said: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
 
 def fetch_local_site() -> Site:
-    said, source = read_site_file(site_file_path())
-    return Site(count_cpus(), total_memory_mb(), fetch_gpus(), said, source)
+    defaults, source = read_site_file(site_file_path())
+    return Site(count_cpus(), total_memory_mb(), fetch_gpus(), defaults, source)
 
 
 def count_cpus() -> int:
@@ -65,7 +65,9 @@ def fetch_gpus() -> tuple[Gpu, ...]:
         return ()
     if visible is None and not os.path.isdir("/proc/driver/nvidia/gpus"):
         return ()
-    text = fetch_text(["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"])
+    text = fetch_text(
+        ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
+    )
     found: dict[str, Gpu] = {}
     for line in (text or "").splitlines():
         fields = [field.strip() for field in line.split(",")]

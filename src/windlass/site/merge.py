@@ -32,12 +32,23 @@ _PLAIN_WORDS = {"nvidia", "amd", "tesla", "quadro", "geforce", "instinct", "rade
 def make_cluster(
     profile: Profile,
     live: Live | None = None,
-    said: Mapping[str, Any] | None = None,
-    said_file: str = "",
+    own: Mapping[str, Any] | None = None,
+    own_file: str = "",
 ) -> Cluster:
-    """Everything known of a cluster. `said` is the user's own site file, which goes before the profile's defaults."""
-    facts: dict[str, Any] = {**profile.facts, "gpus": profile.gpus, "partitions": profile.partitions}
-    sources = {**{field.name: _default_source(field) for field in fields(Cluster)}, **profile.sources}
+    """Return everything known of a cluster, with the source of each fact.
+
+    Facts that the scheduler reported (`live`) replace those of the profile. `own` holds the settings of the user's
+    site file, which is `own_file`; they replace the defaults of the profile.
+    """
+    facts: dict[str, Any] = {
+        **profile.facts,
+        "gpus": profile.gpus,
+        "partitions": profile.partitions,
+    }
+    sources = {
+        **{field.name: _default_source(field) for field in fields(Cluster)},
+        **profile.sources,
+    }
     sources |= {"name": f"profile {profile.name}", "profile": "named or recognized"}
     notes = list(profile.facts.get("notes", ()))
     defaults = dict(profile.defaults)
@@ -47,7 +58,9 @@ def make_cluster(
         facts["gpus"] = tuple(replace(gpu, memory_mb=memories[gpu.name]) for gpu in profile.gpus)
     else:
         facts.update({name: getattr(live, name) for name in _LIVE_FIELDS if name in live.sources})
-        sources |= {name: source for name, source in live.sources.items() if name in (*_LIVE_FIELDS, "name")}
+        sources |= {
+            name: source for name, source in live.sources.items() if name in (*_LIVE_FIELDS, "name")
+        }
         found = _gpus_of_nodes(live.nodes, {gpu.name: gpu for gpu in profile.gpus})
         if live.nodes:
             facts["gpus"], sources["gpus"] = found, NODES
@@ -55,10 +68,10 @@ def make_cluster(
             facts["typed_gpus"], sources["typed_gpus"] = any(gpu.name for gpu in found), NODES
         notes += _drop_stale_defaults(defaults, live, found)
     sources |= _gpu_sources(facts["gpus"], {gpu.name: gpu for gpu in profile.gpus}, profile)
-    sources |= {f"said.{word}": profile.sources.get("said", "") for word in defaults}
-    if said:
-        sources["said"] = f"site file {said_file}"
-        sources |= {f"said.{word}": sources["said"] for word in said}
+    sources |= {f"defaults.{name}": profile.sources.get("defaults", "") for name in defaults}
+    if own:
+        sources["defaults"] = f"site file {own_file}"
+        sources |= {f"defaults.{name}": sources["defaults"] for name in own}
     cluster = Cluster(
         **{
             **facts,
@@ -66,27 +79,37 @@ def make_cluster(
             "profile": profile.name,
             "live": live is not None,
             "notes": tuple(notes),
-            "said": {**defaults, **(said or {})},
-            "said_file": said_file or profile.file,
+            "defaults": {**defaults, **(own or {})},
+            "defaults_file": own_file or profile.file,
         }
     )
-    return replace(cluster, sources={name: source for name, source in sources.items() if name not in _UNSOURCED})
+    return replace(
+        cluster,
+        sources={name: source for name, source in sources.items() if name not in _UNSOURCED},
+    )
 
 
 def _default_source(field: Field[Any]) -> str:
     return UNKNOWN if field.default in (None, ()) or field.default is MISSING else GUESS
 
 
-_UNSOURCED = {"sources", "said_file", "live", "asked_at", "waiting"}
+_UNSOURCED = {"sources", "defaults_file", "live", "asked_at", "waiting"}
 
 
-def _drop_stale_defaults(defaults: dict[str, Any], live: Live, gpus: tuple[GpuType, ...]) -> list[str]:
+def _drop_stale_defaults(
+    defaults: dict[str, Any], live: Live, gpus: tuple[GpuType, ...]
+) -> list[str]:
     """Take away defaults of a profile that the cluster no longer has. The user's own are left to be refused."""
     notes = []
-    names = {"partition": {part.name for part in live.partitions}, "gpu_type": {gpu.name for gpu in gpus}}
+    names = {
+        "partition": {part.name for part in live.partitions},
+        "gpu_type": {gpu.name for gpu in gpus},
+    }
     for word, there in names.items():
         if there and word in defaults and not set(str(defaults[word]).split(",")) <= there:
-            notes.append(f"the profile's {word} {defaults.pop(word)} is not on this cluster any more")
+            notes.append(
+                f"the profile's {word} {defaults.pop(word)} is not on this cluster any more"
+            )
     return notes
 
 
@@ -97,7 +120,10 @@ def _gpus_of_nodes(nodes: tuple[Node, ...], profiled: Mapping[str, GpuType]) -> 
         for name, count in node.gpus.items():
             old = found.get(name, GpuType(name))
             found[name] = replace(old, count=old.count + count, per_node=max(old.per_node, count))
-    return tuple(_with_shares(gpu, nodes, profiled.get(gpu.name, GpuType(gpu.name))) for gpu in found.values())
+    return tuple(
+        _with_shares(gpu, nodes, profiled.get(gpu.name, GpuType(gpu.name)))
+        for gpu in found.values()
+    )
 
 
 def _with_shares(gpu: GpuType, nodes: tuple[Node, ...], profiled: GpuType) -> GpuType:
@@ -113,20 +139,29 @@ def _with_shares(gpu: GpuType, nodes: tuple[Node, ...], profiled: GpuType) -> Gp
         memory_mb=profiled.memory_mb or known_memory_mb(gpu.name),
         cost=profiled.cost,
         share_cpus=min(profiled.share_cpus, max(cpus)) if profiled.share_cpus else min(cpus),
-        share_memory_mb=(min(profiled.share_memory_mb, max(memory_mb)) if profiled.share_memory_mb else min(memory_mb)),
+        share_memory_mb=(
+            min(profiled.share_memory_mb, max(memory_mb))
+            if profiled.share_memory_mb
+            else min(memory_mb)
+        ),
     )
 
 
-def _gpu_sources(gpus: tuple[GpuType, ...], profiled: Mapping[str, GpuType], profile: Profile) -> dict[str, str]:
+def _gpu_sources(
+    gpus: tuple[GpuType, ...], profiled: Mapping[str, GpuType], profile: Profile
+) -> dict[str, str]:
     """Where memory and shares of each type came from, under ``gpus.TYPE.memory_mb`` and ``gpus.TYPE.shares``."""
     found: dict[str, str] = {}
     for gpu in gpus:
-        told = profiled.get(gpu.name, GpuType(gpu.name))
+        in_profile = profiled.get(gpu.name, GpuType(gpu.name))
         source = profile.sources.get("gpus", "")
         if gpu.memory_mb:
-            found[f"gpus.{gpu.name}.memory_mb"] = source if told.memory_mb else KNOWN_GPUS
+            found[f"gpus.{gpu.name}.memory_mb"] = source if in_profile.memory_mb else KNOWN_GPUS
         if gpu.share_cpus or gpu.share_memory_mb:
-            of_profile = (gpu.share_cpus, gpu.share_memory_mb) == (told.share_cpus, told.share_memory_mb)
+            of_profile = (gpu.share_cpus, gpu.share_memory_mb) == (
+                in_profile.share_cpus,
+                in_profile.share_memory_mb,
+            )
             found[f"gpus.{gpu.name}.shares"] = source if of_profile else NODES
     return found
 
@@ -136,8 +171,11 @@ def known_memory_mb(name: str) -> int | None:
     words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
     sizes: list[str] = re.findall(r"(\d+)gb\b", name.lower().replace("_", " "))
     if sizes:
-        return int(sizes[-1]) * 1024  # the last: of "h100_80gb_hbm3_1g.10gb" a slice of 10 GB is handed out
-    plain = [word for word in words if word not in _PLAIN_WORDS and not re.fullmatch(r"sxm\d*", word)]
+        # The last: of "h100_80gb_hbm3_1g.10gb" a slice of 10 GB is handed out.
+        return int(sizes[-1]) * 1024
+    plain = [
+        word for word in words if word not in _PLAIN_WORDS and not re.fullmatch(r"sxm\d*", word)
+    ]
     return _memory_table().get("".join(plain))
 
 

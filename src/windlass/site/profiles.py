@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from windlass.errors import InputError, Problem
+from windlass.core.errors import InputError, Problem
+from windlass.settings import settings
 from windlass.site.cluster import GpuType, Partition
 from windlass.slurm.records import parse_slurm_memory_mb, parse_slurm_time_s
 
@@ -34,7 +35,7 @@ _WANTED: Mapping[Kind, str] = {
 class Key:
     """One key of a profile: its name, what it takes, the field of the cluster it sets, what it means."""
 
-    word: str
+    name: str
     kind: Kind
     field: str
     help: str
@@ -60,12 +61,15 @@ KEYS: tuple[Key, ...] = (
     Key("max_array_size", "count", "max_array_size", "as `MaxArraySize`: the highest index is one less"),
     Key("local_scratch", "text", "local_scratch", "a node's own disk, without `$SLURM_TMPDIR`; may hold `$USER`"),
     Key("scratch", "text", "scratch", "what stands in for `$SCRATCH`; may hold `$USER`"),
+    Key("container_runtime", "text", "container_runtime", "the program that starts containers, e.g. `singularity`"),
+    Key("container_module", "text", "container_module", "the module that brings that program"),
+    Key("container_binds", "texts", "container_binds", "folders that all containers see, as in `bind`"),
     Key("submit_from_home", "truth", "submit_from_home", "false: jobs from below the home folder are refused"),
     Key("internet", "truth", "internet", "whether compute nodes reach the internet"),
     Key("cost_unit", "text", "cost_unit", "what computing time is counted in, e.g. `core-hours`"),
     Key("shell_time", "time", "shell_time_s", "the most an interactive job gets without being asked for more"),
     Key("shell_partition", "text", "shell_partition", "the partition of interactive jobs, where it takes them"),
-    Key("support", "texts", "support", "where users of the cluster get help; printed by `site` and `ticket`"),
+    Key("support", "texts", "support", "where users of the cluster get help; printed by `site` and `explain --ticket`"),
     Key("usage", "texts", "usage", "commands for `windlass usage`; may hold `$ACCOUNT` and `$USER`"),
     Key("notes", "texts", "notes", "what else a user should know"),
 )  # fmt: skip
@@ -83,13 +87,19 @@ PARTITION_KEYS: tuple[Key, ...] = (
     Key("default_time", "time", "default_time_s", "of jobs that name none"),
     Key("max_nodes", "count", "max_nodes", "the most nodes of a job"),
 )
-DEFAULT_KEYS: tuple[Key, ...] = (
-    Key("account", "text", "", "the account of jobs"),
-    Key("partition", "text", "", "the partition of jobs"),
-    Key("qos", "text", "", "the QOS of jobs"),
-    Key("gpu_type", "text", "", "the type of GPU"),
-    Key("time", "text", "", "the time one trial needs"),
-    Key("throttle", "count", "", "agents at a time"),
+# Settings that a profile may give a default, and the form of their values in TOML.
+_DEFAULTS: Mapping[str, Kind] = {
+    "account": "text",
+    "partition": "text",
+    "qos": "text",
+    "gpu_type": "text",
+    "time": "text",
+    "throttle": "count",
+}
+DEFAULT_KEYS: tuple[Key, ...] = tuple(
+    Key(row.short_name, _DEFAULTS[row.short_name], "", row.help)
+    for row in settings()
+    if row.short_name in _DEFAULTS
 )
 # Name of a table → its keys, and whether it holds one table for each name.
 TABLES: Mapping[str, tuple[tuple[Key, ...], bool]] = {
@@ -157,19 +167,28 @@ def _read_text(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError([Problem(f"cannot be read: {error}", "mend or remove this file", path)]) from error
+        raise InputError(
+            [Problem(f"cannot be read: {error}", "mend or remove this file", path)]
+        ) from error
 
 
 def merge_profiles(below: Profile, above: Profile) -> Profile:
     """Two profiles of one name; what `above` says holds."""
-    below_hosts, above_hosts = below.facts.get("login_hosts", ()), above.facts.get("login_hosts", ())
+    below_hosts, above_hosts = (
+        below.facts.get("login_hosts", ()),
+        above.facts.get("login_hosts", ()),
+    )
     return Profile(
         name=below.name,
         file=above.file,
         as_of=above.as_of or below.as_of,
         about=above.about or below.about,
         clusters=tuple(dict.fromkeys([*below.clusters, *above.clusters])),
-        facts={**below.facts, **above.facts, "login_hosts": tuple(dict.fromkeys([*below_hosts, *above_hosts]))},
+        facts={
+            **below.facts,
+            **above.facts,
+            "login_hosts": tuple(dict.fromkeys([*below_hosts, *above_hosts])),
+        },
         gpus=_merge_named(below.gpus, above.gpus),
         partitions=_merge_named(below.partitions, above.partitions),
         defaults={**below.defaults, **above.defaults},
@@ -181,8 +200,14 @@ def _merge_named(below: Iterable[Any], above: Iterable[Any]) -> tuple[Any, ...]:
     """Values by name; of two of one name, fields that are not at their default in the upper one hold."""
     merged = {value.name: value for value in below}
     for value in above:
-        said = {one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != one.default}
-        merged[value.name] = replace(merged[value.name], **said) if value.name in merged else value
+        changed = {
+            one.name: getattr(value, one.name)
+            for one in fields(value)
+            if getattr(value, one.name) != one.default
+        }
+        merged[value.name] = (
+            replace(merged[value.name], **changed) if value.name in merged else value
+        )
     return tuple(merged.values())
 
 
@@ -201,13 +226,15 @@ def parse_profile(text: str, file: str, *, packaged: bool = False) -> Profile:
     profile = reader.read(name, data)
     if reader.problems:
         raise InputError(reader.problems)
-    source = f"profile {name} ({profile.as_of})" if packaged and profile.as_of else f"profile {name}"
+    source = (
+        f"profile {name} ({profile.as_of})" if packaged and profile.as_of else f"profile {name}"
+    )
     if not packaged:
         source = f"site file {file}"
     return replace(profile, sources=dict.fromkeys([*profile.facts, *tables], source))
 
 
-_TABLE_OF = {"gpus": "gpu", "partitions": "partition", "said": "defaults"}
+_TABLE_OF = {"gpus": "gpu", "partitions": "partition", "defaults": "defaults"}
 
 
 class _Reader:
@@ -219,9 +246,10 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def read(self, name: str, data: dict[str, Any]) -> Profile:
+        """The profile in a parsed file. Problems are collected, all of them, and not raised."""
         tables = {word: data.pop(word, {}) for word in TABLES}
         top = self._check_table((), data, KEYS, also=tuple(TABLES))
-        by_word = {key.word: key for key in KEYS}
+        by_word = {key.name: key for key in KEYS}
         gpus = [
             GpuType(name="" if kind == ANY_GPU else kind, **self._by_field(found, GPU_KEYS))
             for kind, found in self._named("gpu", tables["gpu"])
@@ -236,20 +264,25 @@ class _Reader:
             as_of=top.get("as_of", ""),
             about=top.get("about", ""),
             clusters=top.get("clusters", ()),
-            facts={by_word[word].field: value for word, value in top.items() if by_word[word].field},
+            facts={
+                by_word[word].field: value for word, value in top.items() if by_word[word].field
+            },
             gpus=tuple(gpus),
             partitions=tuple(partitions),
             defaults=self._check_table(("defaults",), tables["defaults"], DEFAULT_KEYS),
         )
 
     def _by_field(self, found: Mapping[str, Any], keys: tuple[Key, ...]) -> dict[str, Any]:
-        return {key.field: found[key.word] for key in keys if key.word in found}
+        return {key.field: found[key.name] for key in keys if key.name in found}
 
     def _named(self, table: str, data: Any) -> list[tuple[str, dict[str, Any]]]:
         if not isinstance(data, dict):
             self._complain((table,), f"{table}: tables such as [{table}.NAME] are wanted")
             return []
-        return [(name, self._check_table((table, name), inner, TABLES[table][0])) for name, inner in data.items()]
+        return [
+            (name, self._check_table((table, name), inner, TABLES[table][0]))
+            for name, inner in data.items()
+        ]
 
     def _check_table(
         self, path: tuple[str, ...], data: Any, keys: tuple[Key, ...], also: tuple[str, ...] = ()
@@ -257,12 +290,16 @@ class _Reader:
         if not isinstance(data, dict):
             self._complain(path, f"{'.'.join(path)}: a table is wanted")
             return {}
-        known = {key.word: key for key in keys}
+        known = {key.name: key for key in keys}
         found: dict[str, Any] = {}
         for word, value in data.items():
             shown = ".".join((*path, word))
             if word not in known:
-                self._complain((*path, word), f"unknown key {shown!r}", f"known are: {', '.join([*known, *also])}")
+                self._complain(
+                    (*path, word),
+                    f"unknown key {shown!r}",
+                    f"known are: {', '.join([*known, *also])}",
+                )
                 continue
             try:
                 found[word] = parse_value(known[word], value)
@@ -279,11 +316,25 @@ def parse_value(key: Key, value: Any) -> Any:
     wanted = f"{_WANTED[key.kind]} is wanted, not {value!r}"
     if key.kind == "truth" and isinstance(value, bool):
         return value
-    if key.kind == "count" and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if (
+        key.kind == "count"
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+        and value >= 1
+    ):
         return value
-    if key.kind == "amount" and isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+    if (
+        key.kind == "amount"
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and value > 0
+    ):
         return float(value)
-    if key.kind == "texts" and isinstance(value, list) and all(isinstance(part, str) for part in value):
+    if (
+        key.kind == "texts"
+        and isinstance(value, list)
+        and all(isinstance(part, str) for part in value)
+    ):
         return tuple(value)
     if key.kind == "text" and isinstance(value, str) and value:
         if key.choices and value not in key.choices:
@@ -291,7 +342,9 @@ def parse_value(key: Key, value: Any) -> Any:
         return value
     if key.kind in ("time", "memory") and isinstance(value, str):
         try:
-            parsed = parse_slurm_time_s(value) if key.kind == "time" else parse_slurm_memory_mb(value)
+            parsed = (
+                parse_slurm_time_s(value) if key.kind == "time" else parse_slurm_memory_mb(value)
+            )
         except ValueError:
             parsed = None
         if parsed:
@@ -330,6 +383,8 @@ def render_key_tables() -> str:
 def _render_keys(title: str, keys: tuple[Key, ...]) -> str:
     lines = [f"{title}:", "", "| key | takes | meaning |", "| --- | --- | --- |"]
     for key in keys:
-        takes = ", ".join(f"`{choice}`" for choice in key.choices) or re.sub(r'"([^"]*)"', r"`\1`", _WANTED[key.kind])
-        lines.append(f"| `{key.word}` | {takes} | {key.help} |")
+        takes = ", ".join(f"`{choice}`" for choice in key.choices) or re.sub(
+            r'"([^"]*)"', r"`\1`", _WANTED[key.kind]
+        )
+        lines.append(f"| `{key.name}` | {takes} | {key.help} |")
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from windlass.launch._shell import ask
+from windlass.core.processes import ask
 from windlass.site.cluster import Cluster
 from windlass.site.here import fill_user, look_at_folder
 
@@ -53,7 +53,10 @@ def fetch_disks(folders: Iterable[str]) -> list[Disk]:
 
 
 def fetch_answers(
-    cluster: Cluster | None, disks: Iterable[Disk], accounts: Sequence[str], environ: Mapping[str, str]
+    cluster: Cluster | None,
+    disks: Iterable[Disk],
+    accounts: Sequence[str],
+    environ: Mapping[str, str],
 ) -> list[Answer]:
     """Ask what there is to ask here: the profile's commands, quotas, and the shares of the accounts."""
     answers = []
@@ -64,13 +67,18 @@ def fetch_answers(
         text = found.text.strip("\n")
         if found.ok and not text.strip():
             continue
-        problem = "" if found.ok else found.errors.strip().partition("\n")[0] or f"exit code {found.code}"
+        problem = (
+            "" if found.ok else found.errors.strip().partition("\n")[0] or f"exit code {found.code}"
+        )
         answers.append(Answer(shlex.join(words), text, problem))
     return answers
 
 
 def _commands(
-    cluster: Cluster | None, disks: Iterable[Disk], accounts: Sequence[str], environ: Mapping[str, str]
+    cluster: Cluster | None,
+    disks: Iterable[Disk],
+    accounts: Sequence[str],
+    environ: Mapping[str, str],
 ) -> Iterable[list[str]]:
     user = fill_user("$USER", environ)
     for command in cluster.usage if cluster is not None else ():

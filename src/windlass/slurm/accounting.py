@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from windlass.slurm.rows import parse_tasks, parse_time
-from windlass.slurm.states import JobState, parse_job_state
+from windlass.core.queue.rows import parse_tasks, parse_time
+from windlass.core.queue.states import JobState, parse_job_state
+from windlass.core.units import parse_slurm_mb
 
 Ask = Callable[[Sequence[str], Mapping[str, str]], str | None]
 
@@ -26,7 +27,7 @@ class JobRecord:
     array: int
     task: int | None
     state: JobState
-    word: str
+    state_name: str
     exit_code: int | None
     signal: int | None
     node: str
@@ -51,7 +52,9 @@ def fetch_records(jobs: Iterable[int], ask: Ask) -> list[JobRecord] | None:
     records: list[JobRecord] = []
     for begin in range(0, len(numbers), _BATCH):
         listed = ",".join(str(number) for number in numbers[begin : begin + _BATCH])
-        text = ask(["sacct", "--noheader", "--parsable2", f"--format={_FIELDS}", f"--jobs={listed}"], _ENV)
+        text = ask(
+            ["sacct", "--noheader", "--parsable2", f"--format={_FIELDS}", f"--jobs={listed}"], _ENV
+        )
         if text is None:
             return None
         records += parse_records(text)
@@ -67,7 +70,7 @@ def parse_records(text: str) -> list[JobRecord]:
         if len(fields) != _BARS + 1:
             continue
         raw, _, step = fields[0].partition(".")
-        peak = parse_memory_mb(fields[10])
+        peak = parse_slurm_mb(fields[10], plain="")
         if peak is not None:
             peaks[raw] = max(peak, peaks.get(raw, 0.0))
         if not step:
@@ -88,7 +91,7 @@ def _parse_record(fields: Sequence[str]) -> JobRecord | None:
         array=int(array),
         task=None if task is None else int(task),
         state=parse_job_state(fields[2]),
-        word=fields[2],
+        state_name=fields[2],
         exit_code=int(code) if code.isdecimal() else None,
         signal=int(signal) if signal.isdecimal() else None,
         node="" if fields[4] == "None assigned" else fields[4],
@@ -103,12 +106,3 @@ def _parse_record(fields: Sequence[str]) -> JobRecord | None:
         name=fields[13],
         pending_tasks=() if tasks is None else parse_tasks(tasks)[0],
     )
-
-
-def parse_memory_mb(text: str) -> float | None:
-    """Megabytes of ``1234K``, ``1.5G`` or a plain number of bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)c?n?", text.strip())
-    if found is None:
-        return None
-    scale = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-    return float(found[1]) * scale[found[2]]

@@ -44,7 +44,9 @@ class Script:
 
     def value(self, name: str) -> str | None:
         """What sbatch would take: the last one wins."""
-        return next((option.value or "" for option in reversed(self.options) if option.name == name), None)
+        return next(
+            (option.value or "" for option in reversed(self.options) if option.name == name), None
+        )
 
 
 @dataclass
@@ -60,7 +62,12 @@ def parse_script(text: str) -> Script:
     """Take a script apart. Lines end in a line feed; nothing is checked that does not belong to directives."""
     lines = tuple(text.split("\n"))
     first = next(
-        (number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")), 0
+        (
+            number
+            for number, line in enumerate(lines, 1)
+            if line.strip() and not line.lstrip().startswith("#")
+        ),
+        0,
     )
     options: list[Option] = []
     mistakes: list[Mistake] = []
@@ -79,7 +86,14 @@ def parse_script(text: str) -> Script:
                 mistakes.append(Mistake(number, message, "put the value in quotes"))
             for found in parse_words(words.found, number, part):
                 (options if isinstance(found, Option) else mistakes).append(found)  # type: ignore[arg-type]
-    return Script(lines, tuple(options), tuple(mistakes), first, part + 1, frozenset(_quoted_lines(lines, first)))
+    return Script(
+        lines,
+        tuple(options),
+        tuple(mistakes),
+        first,
+        part + 1,
+        frozenset(_quoted_lines(lines, first)),
+    )
 
 
 def split_words(text: str) -> _Words:
@@ -136,7 +150,9 @@ def parse_words(words: list[str], line: int, part: int = 0) -> Iterator[Option |
         elif word.startswith("-") and len(word) > 1:
             yield from _short(word, rest, line, part)
         elif word:
-            yield Mistake(line, f"{word!r} is no option: sbatch refuses the script", _explain_stray(word))
+            yield Mistake(
+                line, f"{word!r} is no option: sbatch refuses the script", _explain_stray(word)
+            )
 
 
 def _long(word: str, rest: list[str], line: int, part: int) -> Option | Mistake:
@@ -152,7 +168,9 @@ def _long(word: str, rest: list[str], line: int, part: int) -> Option | Mistake:
             return Mistake(line, f"--{name} takes no value: sbatch refuses it", f"#SBATCH --{name}")
         if kind == "=" and not value:
             return Mistake(
-                line, f"--{name}= has no value", f"no space after =: #SBATCH --{name}={''.join(rest[:1]) or 'VALUE'}"
+                line,
+                f"--{name}= has no value",
+                f"no space after =: #SBATCH --{name}={''.join(rest[:1]) or 'VALUE'}",
             )
         return Option(line, name, value, word, part)
     if kind != "=":
@@ -164,7 +182,9 @@ def _long(word: str, rest: list[str], line: int, part: int) -> Option | Mistake:
         shown = (given[1:] or "".join(rest[:1])) or "VALUE"
         rest.clear()
         return Mistake(
-            line, f"no space before or after = : {given!r} is taken for the value", f"#SBATCH --{name}={shown}"
+            line,
+            f"no space before or after = : {given!r} is taken for the value",
+            f"#SBATCH --{name}={shown}",
         )
     return Option(line, name, given, word, part)
 
@@ -175,16 +195,24 @@ def _short(word: str, rest: list[str], line: int, part: int) -> Iterator[Option 
         after = word[place + 1 :]
         if name is None:
             hint = f"-{word}" if find_options(word[1:].partition("=")[0]) else ""
-            yield Mistake(line, f"sbatch has no option -{letter}", f"did you mean {hint}?" if hint else "")
+            yield Mistake(
+                line, f"sbatch has no option -{letter}", f"did you mean {hint}?" if hint else ""
+            )
             return
         if not VALUES[name]:
             yield Option(line, name, None, word, part)
             continue
         long = word[1:].partition("=")[0]
         if place == 1 and len(long) > 2 and find_options(long):
-            yield Mistake(line, f"{word} is read as -{letter} with the value {after!r}", f"two dashes: -{word}")
+            yield Mistake(
+                line,
+                f"{word} is read as -{letter} with the value {after!r}",
+                f"two dashes: -{word}",
+            )
         elif after.startswith("="):
-            yield Mistake(line, f"{word}: the = is taken as part of the value", f"#SBATCH --{name}{after}")
+            yield Mistake(
+                line, f"{word}: the = is taken as part of the value", f"#SBATCH --{name}{after}"
+            )
         elif after or VALUES[name] == "?":
             yield Option(line, name, after or None, word, part)
         elif rest:
@@ -196,8 +224,14 @@ def _short(word: str, rest: list[str], line: int, part: int) -> Iterator[Option 
 
 def _explain_break(error: str) -> tuple[str, str]:
     if error == ":":
-        return "a directive cannot begin a word with a colon: sbatch refuses the script", "#SBATCH --option=value"
-    return f"the quote {error} is never closed: sbatch refuses the script", f"close it, or write \\{error}"
+        return (
+            "a directive cannot begin a word with a colon: sbatch refuses the script",
+            "#SBATCH --option=value",
+        )
+    return (
+        f"the quote {error} is never closed: sbatch refuses the script",
+        f"close it, or write \\{error}",
+    )
 
 
 def _explain_stray(word: str) -> str:
@@ -222,4 +256,7 @@ def _quoted_lines(lines: tuple[str, ...], first: int) -> Iterator[int]:
             if (line.lstrip("\t") if indented else line) == end:
                 waiting.pop(0)
         elif first and number >= first and not line.lstrip().startswith("#"):
-            waiting = [(found[3], found[1] == "-") for found in _HEREDOC.finditer(line.replace("<<<", "   "))]
+            waiting = [
+                (found[3], found[1] == "-")
+                for found in _HEREDOC.finditer(line.replace("<<<", "   "))
+            ]

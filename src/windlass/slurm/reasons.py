@@ -122,7 +122,9 @@ def _explain_limit(word: str) -> str | None:
         return f"asks for fewer {things} than {owner} wants; it will never start"
     if per in ("PerJob", "PerNode"):
         each = "a job" if per == "PerJob" else "a node"
-        return f"asks for more {things} than {owner} allows {each}; it will never start: ask for less"
+        return (
+            f"asks for more {things} than {owner} allows {each}; it will never start: ask for less"
+        )
     if per == "PerUser":
         return f"you have as many {things} as {owner} allows one user; it starts when some of yours end"
     if per == "PerAccount":

@@ -6,6 +6,8 @@ import itertools
 import re
 from collections.abc import Mapping
 
+from windlass.core.units import parse_clock_s, parse_slurm_mb
+
 Record = dict[str, str]
 
 # What follows one of these is free text up to the end of the line, whatever it looks like.
@@ -39,7 +41,12 @@ _STATE_MARKS = {
     "-": "planned",
 }
 # scontrol's words for what sinfo calls otherwise.
-_STATE_WORDS = {"invalid_reg": "inval", "maintenance": "maint", "alloc": "allocated", "mix": "mixed"}
+_STATE_WORDS = {
+    "invalid_reg": "inval",
+    "maintenance": "maint",
+    "alloc": "allocated",
+    "mix": "mixed",
+}
 _MEMORY_POWERS = {"": 0, "K": -1, "M": 0, "G": 1, "T": 2, "P": 3}
 _COUNT_POWERS = {"": 0, "K": 1, "M": 2, "G": 3}
 
@@ -99,7 +106,11 @@ def known(text: str | None) -> str:
 def split_names(text: str | None) -> tuple[str, ...]:
     """Names with commas between them; empty for ALL and for Slurm's words for nothing."""
     cleaned = known(text)
-    return () if cleaned == "ALL" else tuple(name.strip() for name in cleaned.split(",") if name.strip())
+    return (
+        ()
+        if cleaned == "ALL"
+        else tuple(name.strip() for name in cleaned.split(",") if name.strip())
+    )
 
 
 def parse_hostlist(text: str | None) -> tuple[str, ...]:
@@ -184,33 +195,31 @@ def gpus_in_tres(tres: Mapping[str, str]) -> dict[str, int]:
 
 
 def parse_slurm_time_s(text: str | None) -> float | None:
-    """Seconds of Slurm's times: M, M:S, H:M:S, D-[H[:M[:S]]]. None: no limit, or none said. Raises ValueError."""
+    """Return the seconds of one of Slurm's times: M, M:S, H:M:S, D-[H[:M[:S]]]. Raises ValueError.
+
+    None means that there is no limit, or that Slurm gives none.
+    """
     cleaned = known(text)
     if not cleaned or cleaned.lower() in _NO_LIMIT:
         return None
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.sub("-$", "-0", cleaned))
-    if match is None:
+    seconds = parse_clock_s(cleaned)
+    if seconds is None:
         raise ValueError(f"{text!r} is not a time of Slurm's")
-    days, first, second, third = match.groups()
-    numbers = [int(number) for number in (first, second, third) if number is not None]
-    if days is not None:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-    elif len(numbers) == 3:
-        hours, minutes, seconds = numbers
-    else:
-        hours, minutes, seconds = 0, *(*numbers, 0)[:2]
-    return float(int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds)
+    return seconds
 
 
 def parse_slurm_memory_mb(text: str | None) -> int | None:
-    """Megabytes of Slurm's sizes: ``8000``, ``8000M``, ``7.5G``. None: no limit, or none said. Raises ValueError."""
+    """Return the megabytes of one of Slurm's sizes: ``8000``, ``8000M``, ``7.5G``. Raises ValueError.
+
+    None means that there is no limit, or that Slurm gives none.
+    """
     cleaned = known(text)
     if not cleaned or cleaned.lower() in _NO_LIMIT:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)[cn]?", cleaned, re.IGNORECASE)
-    if match is None:
+    megabytes = parse_slurm_mb(cleaned)
+    if megabytes is None:
         raise ValueError(f"{text!r} is not a size of Slurm's")
-    return int(float(match[1]) * 1024.0 ** _MEMORY_POWERS[match[2].upper()])
+    return int(megabytes)
 
 
 def parse_node_states(text: str | None) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from windlass.slurm.accounting import Ask, parse_memory_mb
-from windlass.slurm.states import ENDED, JobState, parse_job_state
+from windlass.core.queue.states import ENDED, JobState, parse_job_state
+from windlass.core.units import parse_clock_s, parse_slurm_mb
+from windlass.slurm.accounting import Ask
 
 _FIELDS = (
     "JobIDRaw,JobID,State,ElapsedRaw,TimelimitRaw,NNodes,AllocCPUS,TotalCPU,ReqMem,MaxRSS,ReqTRES,AllocTRES,"
@@ -17,7 +18,6 @@ _FIELDS = (
 _NAMES = _FIELDS.split(",")
 _ENV = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 _BATCH = 500
-_CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\Z")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class JobUse:
     memory_mb: float | None = None  # of all its nodes together, at most
     node_mb: float | None = None  # of any one node, at most
     task_mb: float | None = None  # of the largest task, which a node surely used
-    steps_mb: float | None = None  # on one node, what steps asked for that did not ask for all of it
+    # On one node, what steps asked for that did not ask for all of it.
+    steps_mb: float | None = None
     gpus: float | None = None
     gpu_type: str = ""
     gpu_mb: float | None = None  # only where Slurm itself watches GPUs
@@ -51,7 +52,11 @@ class JobUse:
     @property
     def memory_at_most(self) -> bool:
         """Whether it may have used less memory: of several tasks, Slurm keeps the largest one's alone."""
-        return self.task_mb is not None and self.memory_mb is not None and self.task_mb < self.memory_mb
+        return (
+            self.task_mb is not None
+            and self.memory_mb is not None
+            and self.task_mb < self.memory_mb
+        )
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class _Steps:
         most, mean = parse_tres(line["TRESUsageInMax"]), parse_tres(line["TRESUsageInAve"])
         if (step := _parse_step(line)) is not None:
             self.memory.append(step)
-        self.gpu_mb = _most(self.gpu_mb, parse_memory_mb(most.get("gres/gpumem", "")))
+        self.gpu_mb = _most(self.gpu_mb, parse_slurm_mb(most.get("gres/gpumem", ""), plain=""))
         self.gpu_percent = _most(self.gpu_percent, _number(mean.get("gres/gpuutil", "")))
 
 
@@ -92,7 +97,9 @@ def fetch_uses(jobs: Iterable[str], ask: Ask) -> list[JobUse] | None:
     uses: list[JobUse] = []
     for begin in range(0, len(names), _BATCH):
         listed = ",".join(names[begin : begin + _BATCH])
-        text = ask(["sacct", "--noheader", "--parsable2", f"--format={_FIELDS}", f"--jobs={listed}"], _ENV)
+        text = ask(
+            ["sacct", "--noheader", "--parsable2", f"--format={_FIELDS}", f"--jobs={listed}"], _ENV
+        )
         if text is None:
             return None
         uses += parse_uses(text)
@@ -101,7 +108,17 @@ def fetch_uses(jobs: Iterable[str], ask: Ask) -> list[JobUse] | None:
 
 def fetch_submit_line(job: str, ask: Ask) -> tuple[str, str]:
     """The folder and the command line that a job was submitted with; empty where accounting does not keep it."""
-    text = ask(["sacct", "--noheader", "--parsable2", "-X", "--format=WorkDir,SubmitLine", f"--jobs={job}"], _ENV)
+    text = ask(
+        [
+            "sacct",
+            "--noheader",
+            "--parsable2",
+            "-X",
+            "--format=WorkDir,SubmitLine",
+            f"--jobs={job}",
+        ],
+        _ENV,
+    )
     folder, _, line = (text or "").split("\n", maxsplit=1)[0].partition("|")
     return folder, line
 
@@ -119,26 +136,36 @@ def parse_uses(text: str) -> list[JobUse]:
         steps.add(fields)
         if not step:
             steps.fields = fields
-    uses = [_parse_use(name, steps) for name, steps in jobs.items() if steps.fields.get("JobIDRaw", "").isdecimal()]
+    uses = [
+        _parse_use(name, steps)
+        for name, steps in jobs.items()
+        if steps.fields.get("JobIDRaw", "").isdecimal()
+    ]
     return [use for use in uses if use.state is not JobState.WAITING and "[" not in use.name]
 
 
 def _parse_step(line: Mapping[str, str]) -> _Step | None:
     """None where nothing is kept of its memory. Without times it counts as if it ran beside all others."""
-    task_mb = parse_memory_mb(line["MaxRSS"])
+    task_mb = parse_slurm_mb(line["MaxRSS"], plain="")
     if task_mb is None:
         return None
     nodes = _number(line["NNodes"]) or 1.0
     tasks = _number(line["NTasks"]) or nodes
     start, end = _number(line["Start"]), _number(line["End"])
     lasted_s = math.inf if start is None or end is None else max(1.0, end - start)
-    given_mb = parse_memory_mb(parse_tres(line["AllocTRES"]).get("mem", "")) or 0.0
-    return _Step(start or 0.0, lasted_s, task_mb, tasks, max(1.0, tasks - nodes + 1), given_mb / nodes)
+    given_mb = parse_slurm_mb(parse_tres(line["AllocTRES"]).get("mem", ""), plain="") or 0.0
+    return _Step(
+        start or 0.0, lasted_s, task_mb, tasks, max(1.0, tasks - nodes + 1), given_mb / nodes
+    )
 
 
 def highest_together(pieces: Iterable[tuple[float, float, float]]) -> float | None:
     """The highest sum at any time of pieces of (start, duration, amount); None where there are none."""
-    changes = [change for start, lasted, much in pieces for change in ((start, much), (start + lasted, -much))]
+    changes = [
+        change
+        for start, lasted, much in pieces
+        for change in ((start, much), (start + lasted, -much))
+    ]
     if not changes:
         return None
     now = highest = 0.0
@@ -157,7 +184,7 @@ def _parse_use(name: str, steps: _Steps) -> JobUse:
     if not cpu_s and state not in ENDED:
         cpu_s = None  # steps are counted when they end
     minutes, nodes = _number(fields["TimelimitRaw"]), _number(fields["NNodes"]) or 1.0
-    memory_mb = parse_memory_mb(given.get("mem", ""))
+    memory_mb = parse_slurm_mb(given.get("mem", ""), plain="")
     if memory_mb is None:
         memory_mb = _asked_memory_mb(fields["ReqMem"], cpus, nodes)
     parts = [one for one in steps.memory if one.given_mb < (memory_mb or 0.0) / nodes]
@@ -172,8 +199,12 @@ def _parse_use(name: str, steps: _Steps) -> JobUse:
         cpus=cpus,
         cpu_s=cpu_s,
         asked_memory_mb=memory_mb or None,
-        memory_mb=highest_together((one.start, one.lasted_s, one.task_mb * one.tasks) for one in steps.memory),
-        node_mb=highest_together((one.start, one.lasted_s, one.task_mb * one.tasks_a_node) for one in steps.memory),
+        memory_mb=highest_together(
+            (one.start, one.lasted_s, one.task_mb * one.tasks) for one in steps.memory
+        ),
+        node_mb=highest_together(
+            (one.start, one.lasted_s, one.task_mb * one.tasks_a_node) for one in steps.memory
+        ),
         task_mb=max((one.task_mb for one in steps.memory), default=None),
         steps_mb=highest_together((one.start, one.lasted_s, one.given_mb) for one in parts),
         gpus=_number(given.get("gres/gpu", "")) or 0.0,
@@ -185,7 +216,7 @@ def _parse_use(name: str, steps: _Steps) -> JobUse:
 
 def _asked_memory_mb(text: str, cpus: float | None, nodes: float) -> float | None:
     """Older Slurms write ``4Gn`` for each node and ``1Gc`` for each core; ``0`` stands for all there is."""
-    memory_mb = parse_memory_mb(text)
+    memory_mb = parse_slurm_mb(text, plain="")
     if not memory_mb:
         return None
     if text.endswith("c"):
@@ -195,16 +226,11 @@ def _asked_memory_mb(text: str, cpus: float | None, nodes: float) -> float | Non
 
 def parse_tres(text: str) -> dict[str, str]:
     """``cpu=4,gres/gpu:a100=1,mem=1G`` as a table."""
-    return {key: value for key, equals, value in (part.partition("=") for part in text.split(",")) if equals}
-
-
-def parse_clock_s(text: str) -> float | None:
-    """Seconds of ``1-02:03:04``, ``02:03:04`` or ``03:04.567``."""
-    found = _CLOCK.fullmatch(text.strip())
-    if found is None:
-        return None
-    days, hours, minutes, seconds = found.groups()
-    return ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60 + float(seconds)
+    return {
+        key: value
+        for key, equals, value in (part.partition("=") for part in text.split(","))
+        if equals
+    }
 
 
 def _number(text: str) -> float | None:

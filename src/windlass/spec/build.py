@@ -9,18 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windlass.errors import InputError, Problem
-from windlass.ids import slug
-from windlass.model import Needs, Parameter, Study, Warm
+from windlass.core.errors import InputError, Problem
+from windlass.core.ids import slug
+from windlass.model import Parameter, Study, Warm
+from windlass.settings import flagged, settings
 from windlass.spec.commands import build_stages
 from windlass.spec.config_file import ConfigReader
 from windlass.spec.document import Document, Path, Problems, parse_document
+from windlass.spec.keys import Keys
 from windlass.spec.ladder import build_ladder
 from windlass.spec.names import check_names
 from windlass.spec.on_node import build_checkpoint, build_environment
 from windlass.spec.parameters import Placed, parse_parameters
 from windlass.spec.project import locate_project
-from windlass.spec.schema import StudyKeys
 from windlass.spec.settings_file import KEY as SETTINGS_KEY
 from windlass.spec.settings_file import find_settings_file, locate_settings, read_settings
 from windlass.spec.space import build_space, names_of
@@ -29,18 +30,15 @@ from windlass.spec.usage import check_usage
 from windlass.spec.words import looks_like_list
 
 
-@dataclass(frozen=True)
 class Overrides:
-    """What the command line says; it beats the file. `params` are texts such as ``lr=[0.1, 0.01]``."""
+    """What the command line gives in place of the file: the rows that describe a study, by their names.
 
-    params: tuple[str, ...] = ()
-    seeds: str | None = None
-    repeat: int | None = None
-    trials: int | None = None
-    method: str | None = None
-    search_seed: int | None = None
-    name: str | None = None
-    metric: str | None = None
+    `params` are texts such as ``lr=[0.1, 0.01]``. None stands for an option that is not given.
+    """
+
+    def __init__(self, params: Sequence[str] = (), **given: Any) -> None:
+        self.params = tuple(params)
+        self.given = {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,9 @@ def _script_name(words: Sequence[str]) -> str:
     return os.path.splitext(os.path.basename(script))[0] or "study"
 
 
-def build_study(document: Document, overrides: Overrides, place: Place, found: list[Problem]) -> Study:
+def build_study(
+    document: Document, overrides: Overrides, place: Place, found: list[Problem]
+) -> Study:
     """The study, or one InputError with everything that is wrong with it."""
     problems = Problems(document, found)
     warnings: list[str] = []
@@ -85,10 +85,13 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
     config = ConfigReader(keys.config, workdir, problems)
     used: set[str] = set()
     space = build_space(keys, placed, rows, problems, warnings)
-    if not isinstance(document.value.get("parameters"), (dict, list)) or keys.parameters is not None:
+    if (
+        not isinstance(document.value.get("parameters"), (dict, list))
+        or keys.parameters is not None
+    ):
         places = {item.parameter.name: item.path for item in placed}
         used = check_usage(stages, space, _other_texts(keys), places, problems, config)
-    said = _said(keys, place, problems)
+    given_settings = _given_settings(keys, place, problems)
     environment = build_environment(keys, problems)
     checkpoint = build_checkpoint(keys, [stage for stage, _ in stages], problems)
     ladder = build_ladder(keys, stages, space, problems)
@@ -110,7 +113,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
         metric=keys.metric,
         metrics=keys.metrics or (),
         on_nan=keys.on_nan or "warn",
-        said=said,
+        given=given_settings,
         env=keys.env or {},
         outputs=keys.outputs or (),
         data=keys.data or (),
@@ -126,7 +129,7 @@ def build_study(document: Document, overrides: Overrides, place: Place, found: l
 
 
 def _rows_of_file(
-    keys: StudyKeys, given: dict[str, Any], place: Place, problems: Problems
+    keys: Keys, given: dict[str, Any], place: Place, problems: Problems
 ) -> tuple[Mapping[str, Any], ...] | None:
     """The settings in the file that `parameters` names, which is taken out of `given`; None where it names none."""
     file = find_settings_file(keys)
@@ -139,13 +142,19 @@ def _rows_of_file(
 def _apply_overrides(document: Document, overrides: Overrides) -> None:
     """Put the command line's values in place of the file's, remembering which option gave each."""
     value = document.value = dict(document.value)
-    if overrides.trials is not None:
+    if "trials" in overrides.given:
         value.pop("run_cap", None)
-    for name in ("seeds", "repeat", "trials", "method", "search_seed", "name", "metric"):
-        given = getattr(overrides, name)
-        if given is not None:
-            value[name] = _override_value(name, given, value.get(name))
-            document.overridden[(name,)] = "--" + name.replace("_", "-")
+    for row in flagged():
+        if row.name not in overrides.given or row.section is None or row.is_setting:
+            continue
+        inside = value
+        if row.section:
+            inside = value[row.section] = dict(value.get(row.section) or {})
+        inside[row.name] = _override_value(
+            row.name, overrides.given[row.name], inside.get(row.name)
+        )
+        path: Path = (row.section, row.name) if row.section else (row.name,)
+        document.overridden[path] = row.flag
 
 
 def _override_value(name: str, given: Any, in_file: Any) -> Any:
@@ -157,11 +166,17 @@ def _override_value(name: str, given: Any, in_file: Any) -> Any:
 
 
 def _override_parameters(
-    placed: list[Placed], keys: StudyKeys, overrides: Overrides, problems: Problems, zipped: frozenset[str]
+    placed: list[Placed],
+    keys: Keys,
+    overrides: Overrides,
+    problems: Problems,
+    zipped: frozenset[str],
 ) -> list[Placed]:
     """Parameters of the command line replace those of the same name, or are added at the end."""
     if overrides.params and isinstance(keys.parameters, list):
-        problems.found.append(Problem("a list of rows cannot be changed by a parameter", "edit the rows", "--param"))
+        problems.found.append(
+            Problem("a list of rows cannot be changed by a parameter", "edit the rows", "--param")
+        )
         return placed
     result = list(placed)
     texts: dict[str, str] = {}
@@ -171,9 +186,15 @@ def _override_parameters(
             if first != text:
                 problems.found.append(_given_twice(new.parameter.name, first, text))
                 continue
-            same = [number for number, old in enumerate(result) if old.parameter.name == new.parameter.name]
+            same = [
+                number
+                for number, old in enumerate(result)
+                if old.parameter.name == new.parameter.name
+            ]
             if same:
-                kept = replace(new.parameter, when=new.parameter.when or result[same[0]].parameter.when)
+                kept = replace(
+                    new.parameter, when=new.parameter.when or result[same[0]].parameter.when
+                )
                 result[same[0]] = Placed(kept, new.path)
             else:
                 result.append(new)
@@ -195,23 +216,36 @@ def _parse_param(text: str, problems: Problems, zipped: frozenset[str]) -> list[
     name = name.strip()
     label = f"--param {name}"
     if not equals or not name:
-        problems.found.append(Problem(f"{text!r} is no parameter", "--param 'lr=[0.1, 0.01]'", "--param"))
+        problems.found.append(
+            Problem(f"{text!r} is no parameter", "--param 'lr=[0.1, 0.01]'", "--param")
+        )
         return []
     path: Path = ("--param", name)
     problems.document.overridden[path] = label
     try:
         document, found = parse_document(value, label)
     except InputError as error:
-        problems.found += [Problem(p.message, p.hint or f"--param '{name}=[0.1, 0.01]'", label) for p in error.problems]
+        problems.found += [
+            Problem(p.message, p.hint or f"--param '{name}=[0.1, 0.01]'", label)
+            for p in error.problems
+        ]
         return [Placed(Parameter(name), path)]
     problems.found += [Problem(problem.message, problem.hint, label) for problem in found]
     if isinstance(document.value, str) and looks_like_list(value):
         listed = f"--param {shlex.quote(f'{name}=[{value.strip()}]')}"
-        single = f"--param {shlex.quote(f'{name}=[{json.dumps(value.strip(), ensure_ascii=False)}]')}"
-        message = f"{value.strip()!r} is one text with a comma in it, or several values without brackets"
-        problems.found.append(Problem(message, f"for several values {listed}; for the one text {single}", label))
+        single = (
+            f"--param {shlex.quote(f'{name}=[{json.dumps(value.strip(), ensure_ascii=False)}]')}"
+        )
+        message = (
+            f"{value.strip()!r} is one text with a comma in it, or several values without brackets"
+        )
+        problems.found.append(
+            Problem(message, f"for several values {listed}; for the one text {single}", label)
+        )
         return [Placed(Parameter(name), path)]
-    given = document.value if document.value is not None else [document.value if value.strip() else ""]
+    given = (
+        document.value if document.value is not None else [document.value if value.strip() else ""]
+    )
     parsed = parse_parameters({name: given}, ("--param",), problems, zipped)
     return [Placed(item.parameter, path) for item in parsed]
 
@@ -221,67 +255,39 @@ def _warn_of_lists(parameters: Mapping[str, Any]) -> list[str]:
     found = []
     for name, value in parameters.items():
         if isinstance(value, str) and looks_like_list(value, only_numbers=True):
-            found.append(f"{name} is the one text {value!r}; for several values write {name}: [{value}]")
+            found.append(
+                f"{name} is the one text {value!r}; for several values write {name}: [{value}]"
+            )
     return found
 
 
-def _other_texts(keys: StudyKeys) -> dict[Path, str]:
+def _other_texts(keys: Keys) -> dict[Path, str]:
     texts: dict[Path, str] = {("env", name): value for name, value in (keys.env or {}).items()}
     for number, pattern in enumerate(keys.outputs or ()):
         texts[("outputs", number)] = pattern
     return texts
 
 
-def _workdir(keys: StudyKeys, place: Place, problems: Problems) -> str:
+def _workdir(keys: Keys, place: Place, problems: Problems) -> str:
     if keys.workdir is None:
         return place.folder
     workdir = os.path.abspath(os.path.join(place.folder, os.path.expanduser(keys.workdir)))
     if not os.path.isdir(workdir):
-        problems.add(("workdir",), f"there is no folder {workdir}", "a path relative to the study file")
+        problems.add(
+            ("workdir",), f"there is no folder {workdir}", "a path relative to the study file"
+        )
     return workdir
 
 
-def _said(keys: StudyKeys, place: Place, problems: Problems) -> dict[str, Any]:
-    """What the file says about settings that other layers may say too; only what it says."""
-    said = {
-        "timeout_s": keys.timeout,
-        "retries": keys.retries,
-        "slots": keys.slots,
-        "grace_s": keys.grace,
-        "output_limit_bytes": keys.output_limit,
-        "small_files": keys.small_files,
-        "folder": _folder(keys.folder, place, problems),
-        "share": keys.share,
-        "needs": _needs(keys),
-        "code": keys.code,
-        "keep": keys.keep,
-        **(dict(keys.pack) if keys.pack is not None else {}),
-        **_interrupt(keys),
-        **_slurm(keys),
-    }
-    return {name: value for name, value in said.items() if value is not None}
-
-
-def _needs(keys: StudyKeys) -> Needs | None:
-    if keys.needs is None:
-        return None
-    needs = keys.needs
-    return Needs(needs.cpus, needs.memory, needs.gpus, needs.gpu_memory, needs.time, needs.gpu_type)
-
-
-def _interrupt(keys: StudyKeys) -> dict[str, Any]:
-    said = keys.interrupt
-    if said is None:
-        return {}
-    return {"lead_s": said.lead, "stop_signal": said.signal, "again_code": said.again, "unit_s": said.unit}
-
-
-def _slurm(keys: StudyKeys) -> dict[str, Any]:
-    if keys.slurm is None:
-        return {}
-    said = dict(keys.slurm)
-    said["mem_per_gpu_mb"] = said.pop("mem_per_gpu")
-    return said
+def _given_settings(keys: Keys, place: Place, problems: Problems) -> dict[str, Any]:
+    """The settings that the file gives, by their names in a plan. Other layers may give them too."""
+    given: dict[str, Any] = {}
+    for row in settings():
+        section = getattr(keys, row.section) if row.section else keys
+        if row.section is not None and section is not None:
+            given[row.plan_key] = getattr(section, row.name)
+    given["folder"] = _folder(given["folder"], place, problems)
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _folder(given: str | None, place: Place, problems: Problems) -> str | None:
@@ -289,5 +295,9 @@ def _folder(given: str | None, place: Place, problems: Problems) -> str | None:
         return None
     expanded = os.path.expandvars(os.path.expanduser(given))
     if "$" in expanded:
-        problems.add(("folder",), f"{expanded} names an environment variable that is not set", "export it first")
+        problems.add(
+            ("folder",),
+            f"{expanded} names an environment variable that is not set",
+            "export it first",
+        )
     return os.path.abspath(os.path.join(place.folder, expanded))

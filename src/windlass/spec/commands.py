@@ -7,8 +7,8 @@ from typing import Any
 from windlass.model import ArgsFormat, Stage
 from windlass.spec.document import Path, Problems
 from windlass.spec.fields import kind_of
+from windlass.spec.keys import Keys
 from windlass.spec.macros import DEFAULT_COMMAND, has_macros, replace_macros
-from windlass.spec.schema import StudyKeys
 from windlass.spec.words import UnclosedQuoteError, first_operator, mentions_variable, split_words
 
 MAIN = "main"
@@ -17,7 +17,7 @@ MAIN = "main"
 PlacedStage = tuple[Stage, Path]
 
 
-def build_stages(keys: StudyKeys, problems: Problems, warnings: list[str]) -> list[PlacedStage]:
+def build_stages(keys: Keys, problems: Problems, warnings: list[str]) -> list[PlacedStage]:
     """The stages in order; exactly one of `command`, `stages` and `program` gives them."""
     builder = _Builder(keys, problems, warnings)
     if keys.stages is not None:
@@ -35,18 +35,19 @@ def build_stages(keys: StudyKeys, problems: Problems, warnings: list[str]) -> li
     return []
 
 
-def build_command(value: Any, path: Path, keys: StudyKeys, problems: Problems) -> list[PlacedStage]:
+def build_command(value: Any, path: Path, keys: Keys, problems: Problems) -> list[PlacedStage]:
     """The stage of a command that stands elsewhere in the study file; none where it cannot be read."""
     return _Builder(keys, problems, []).one(MAIN, value, path)
 
 
 class _Builder:
-    def __init__(self, keys: StudyKeys, problems: Problems, warnings: list[str]) -> None:
+    def __init__(self, keys: Keys, problems: Problems, warnings: list[str]) -> None:
         self._keys = keys
         self._problems = problems
         self._warnings = warnings
 
     def stages(self) -> list[PlacedStage]:
+        """The stages of the study in order, each with its place in the file. A name that occurs twice is a problem."""
         found: list[PlacedStage] = []
         for name, value in self._keys.stages.items():
             path: Path = ("stages", name)
@@ -59,13 +60,17 @@ class _Builder:
         names = [stage.name for stage, _ in found]
         for stage, path in found:
             if names.count(stage.name) > 1:
-                self._problems.add(path, f"two stages have the name {stage.name}", "rename one of them")
+                self._problems.add(
+                    path, f"two stages have the name {stage.name}", "rename one of them"
+                )
         return found
 
     def one(self, name: str, value: Any, path: Path) -> list[PlacedStage]:
         """The stage of one command; none where it cannot be read."""
         if not isinstance(value, (str, list)) or not value:
-            self._problems.add(path, f"a command must be text or a list of words, not {kind_of(value)}")
+            self._problems.add(
+                path, f"a command must be text or a list of words, not {kind_of(value)}"
+            )
             return []
         if self._keys.shell:
             return self._shell(name, value, path)
@@ -100,15 +105,23 @@ class _Builder:
             words = split_words(text)
         except UnclosedQuoteError as error:
             message = f"the command ends inside a quote: {error.quote} is opened and never closed"
-            self._problems.add(path, message, f"close it, or write \\{error.quote} for the character itself")
+            self._problems.add(
+                path, message, f"close it, or write \\{error.quote} for the character itself"
+            )
             return ()
         operator = first_operator(words)
         if operator is not None:
             message = f"{operator} means something only to a shell, and no shell is involved"
-            self._problems.add(path, message, f"shell: true, or '{operator}' in quotes to pass it to the program")
+            self._problems.add(
+                path, message, f"shell: true, or '{operator}' in quotes to pass it to the program"
+            )
         if any(word.on_new_line for word in words):
             message = "the command has several lines, and no shell is involved"
-            self._problems.add(path, message, "end a line that goes on with a backslash, or use stages, or shell: true")
+            self._problems.add(
+                path,
+                message,
+                "end a line that goes on with a backslash, or use stages, or shell: true",
+            )
         if not words:
             self._problems.add(path, "the command is empty", "command: python train.py {args}")
         return tuple(word.text for word in words)
@@ -116,7 +129,9 @@ class _Builder:
     def _warn_of_variables(self, text: str) -> None:
         variable = mentions_variable([word.text for word in split_words(text)])
         if variable:
-            self._warnings.append(f"{variable} in the command is passed on as it stands; shell: true would replace it")
+            self._warnings.append(
+                f"{variable} in the command is passed on as it stands; shell: true would replace it"
+            )
 
 
 def _is_several(value: Any) -> bool:

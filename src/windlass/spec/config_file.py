@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.errors import InputError
+from windlass.core.errors import InputError
+from windlass.core.meant import nearest_word
 from windlass.model import ConfigFile, Space
 from windlass.search.template import CONFIG_WORD
 from windlass.search.values import canonical_json
@@ -15,7 +16,6 @@ from windlass.secrets import find_secrets
 from windlass.spec.commands import PlacedStage
 from windlass.spec.config_tree import Tree, is_float, parse_config, value_at
 from windlass.spec.document import Path, Problems
-from windlass.spec.structure import nearest_word
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _MOST_BYTES = 1 << 20
@@ -45,17 +45,27 @@ class ConfigReader:
         assert self._given is not None
         self.file = self._given["file"]
         if not path.endswith(_ENDINGS):
-            self._problems.add(self.path, f"{self.file} must end in .yaml, .yml or .json", "config: conf.yaml")
+            self._problems.add(
+                self.path, f"{self.file} must end in .yaml, .yml or .json", "config: conf.yaml"
+            )
             return
         try:
             text = _read_text(path)
         except OSError as error:
             near = _near_file(path)
-            hint = f"did you mean {near}?" if near else "a path relative to the folder that trials are executed in"
-            self._problems.add(self.path, f"{self.file} cannot be read: {error.strerror or error}", hint)
+            hint = (
+                f"did you mean {near}?"
+                if near
+                else "a path relative to the folder that trials are executed in"
+            )
+            self._problems.add(
+                self.path, f"{self.file} cannot be read: {error.strerror or error}", hint
+            )
             return
         except UnicodeDecodeError:
-            self._problems.add(self.path, f"{self.file} is not UTF-8 text", "save the file as UTF-8")
+            self._problems.add(
+                self.path, f"{self.file} is not UTF-8 text", "save the file as UTF-8"
+            )
             return
         try:
             self.tree, self._places = parse_config(text, self.file)
@@ -72,7 +82,11 @@ class ConfigReader:
             variable = re.sub(r"\W", "_", name.rsplit(".", 1)[-1]).upper()
             if isinstance(value, str) and find_secrets([f"{variable}={value}"], {}):
                 hint = "remove it there and let the program read it from an environment variable; trials inherit yours"
-                self._problems.add(self.path, f"{name} in {self.file} looks like a secret and would be copied", hint)
+                self._problems.add(
+                    self.path,
+                    f"{name} in {self.file} looks like a secret and would be copied",
+                    hint,
+                )
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -97,10 +111,20 @@ class ConfigReader:
             return None
         if "config" in names:
             hint = "rename the parameter"
-            self._problems.add(("config",), "{config} would be both this file and the parameter config", hint, key=True)
+            self._problems.add(
+                ("config",),
+                "{config} would be both this file and the parameter config",
+                hint,
+                key=True,
+            )
         if not any("{config}" in word for stage, _ in stages for word in stage.words):
             hint = "command: python train.py --config {config}"
-            self._problems.add(("config",), "no command uses {config}, the trial's copy of this file", hint, key=True)
+            self._problems.add(
+                ("config",),
+                "no command uses {config}, the trial's copy of this file",
+                hint,
+                key=True,
+            )
         places: dict[str, dict[str, Any]] = {}
         for name in names:
             place = self._place(name, name in used)
@@ -109,12 +133,16 @@ class ConfigReader:
         for parameter in space.parameters:
             if any("{config}" in canonical_json(value) for value in parameter.values):
                 message = f"a value of {parameter.name} holds {{config}}, which has a meaning of its own here"
-                self._problems.add(("parameters", parameter.name), message, "use it in the command instead")
+                self._problems.add(
+                    ("parameters", parameter.name), message, "use it in the command instead"
+                )
         self._check_values(places, space)
         base = os.path.basename(self.file)
         ending = os.path.splitext(base)[1]
         name = base if _SAFE_NAME.fullmatch(base) else "config" + ending
-        return ConfigFile(self.file, name, "json" if ending == ".json" else "yaml", self.tree, places)
+        return ConfigFile(
+            self.file, name, "json" if ending == ".json" else "yaml", self.tree, places
+        )
 
     def _place(self, name: str, is_used: bool) -> dict[str, Any] | None:
         assert self._given is not None
@@ -133,9 +161,15 @@ class ConfigReader:
             if parent in self._places:
                 steps, known = list(self._places[parent]), count
                 break
-        if not isinstance(value_at(self.tree, steps), dict) or "map" not in value_at(self.tree, steps):
+        if not isinstance(value_at(self.tree, steps), dict) or "map" not in value_at(
+            self.tree, steps
+        ):
             owner = ".".join(parts[:known])
-            self._problems.add(("config",), f"{name} cannot be added: {owner} is no mapping in {self.file}", key=True)
+            self._problems.add(
+                ("config",),
+                f"{name} cannot be added: {owner} is no mapping in {self.file}",
+                key=True,
+            )
             return None
         return {"at": [*steps, *parts[known:]]}
 
@@ -148,9 +182,16 @@ class ConfigReader:
                 self._problems.add(("parameters", name), message, "keep one of the two", key=True)
         for parameter in space.parameters:
             steps = self._places.get(parameter.name)
-            if parameter.name not in places or steps is None or isinstance(value_at(self.tree, steps), str):
+            if (
+                parameter.name not in places
+                or steps is None
+                or isinstance(value_at(self.tree, steps), str)
+            ):
                 continue
-            if any(not isinstance(value, (dict, list)) and value is not None for value in parameter.values):
+            if any(
+                not isinstance(value, (dict, list)) and value is not None
+                for value in parameter.values
+            ):
                 inner = [name for name in self._places if name.startswith(parameter.name + ".")]
                 message = f"{parameter.name} holds several values in {self.file}, and one would replace them all"
                 hint = f"name one of {', '.join(inner[:5])}" if inner else ""

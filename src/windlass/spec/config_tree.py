@@ -1,4 +1,4 @@
-"""Reads a configuration file, YAML or JSON, into the tree that `configcopy.py` writes trials' copies from."""
+"""Reads a configuration file, YAML or JSON, into the tree that `core/configcopy.py` writes trials' copies from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from windlass.configcopy import quote
-from windlass.errors import InputError, Problem
+from windlass.core.configcopy import quote
+from windlass.core.errors import InputError, Problem
 from windlass.spec.document import parse_document
 
 _TAG = "tag:yaml.org,2002:"
@@ -47,7 +47,11 @@ def is_float(text: Tree) -> bool:
 
 
 def _find_places(
-    tree: Tree, prefix: str, steps: list[int], places: dict[str, list[int]], names: dict[int, list[str]]
+    tree: Tree,
+    prefix: str,
+    steps: list[int],
+    places: dict[str, list[int]],
+    names: dict[int, list[str]],
 ) -> None:
     if isinstance(tree, str):
         return
@@ -64,7 +68,8 @@ class _Parser:
         self._count = 0
         self._open: set[int] = set()
         self._resolver = YAML(typ="safe", pure=True).resolver
-        self.names: dict[int, list[str]] = {}  # mapping of the tree, by identity → its keys as the program reads them
+        # Mapping of the tree, by identity → its keys as the program reads them.
+        self.names: dict[int, list[str]] = {}
 
     def _wrong(self, message: str, hint: str = "", node: Node | None = None) -> InputError:
         mark = node.start_mark if node is not None else None
@@ -74,11 +79,20 @@ class _Parser:
     # -- JSON
 
     def parse_json(self, text: str) -> Tree:
+        """The tree of a JSON file, with numbers as they are written there. Raises InputError with the line."""
         try:
-            value = json.loads(text, object_pairs_hook=_Pairs, parse_int=_Text, parse_float=_Text, parse_constant=_Text)
+            value = json.loads(
+                text,
+                object_pairs_hook=_Pairs,
+                parse_int=_Text,
+                parse_float=_Text,
+                parse_constant=_Text,
+            )
         except json.JSONDecodeError as error:
             message = f"not valid JSON: {error.msg}"
-            raise InputError([Problem(message, "", self._file, error.lineno, error.colno)]) from None
+            raise InputError(
+                [Problem(message, "", self._file, error.lineno, error.colno)]
+            ) from None
         if not isinstance(value, _Pairs):
             raise self._wrong("a configuration file is a mapping of keys to values", '{"lr": 0.1}')
         return self._json_tree(value)
@@ -89,7 +103,9 @@ class _Parser:
             keys = [key for key, _ in value]
             twice = next((key for key in keys if keys.count(key) > 1), None)
             if twice is not None:
-                raise self._wrong(f"the key {twice!r} stands twice in one mapping", "keep one of the two")
+                raise self._wrong(
+                    f"the key {twice!r} stands twice in one mapping", "keep one of the two"
+                )
             tree: Tree = {"map": [[json.dumps(key), self._json_tree(item)] for key, item in value]}
             self.names[id(tree)] = keys
             return tree
@@ -102,13 +118,19 @@ class _Parser:
     def parse_yaml(self, text: str) -> Tree:
         document, _ = parse_document(text, self._file)
         if not isinstance(document.root, MappingNode):
-            raise self._wrong("a configuration file is a mapping of keys to values", "lr: 0.1", document.root)
+            raise self._wrong(
+                "a configuration file is a mapping of keys to values", "lr: 0.1", document.root
+            )
         return self._yaml_tree(document.root)
 
     def _add_one(self, node: Node | None) -> None:
         self._count += 1
         if self._count > _MOST_VALUES:
-            raise self._wrong(f"this file has more than {_MOST_VALUES} values", "leave out what no trial needs", node)
+            raise self._wrong(
+                f"this file has more than {_MOST_VALUES} values",
+                "leave out what no trial needs",
+                node,
+            )
 
     def _yaml_tree(self, node: Node) -> Tree:
         self._add_one(node)
@@ -121,7 +143,11 @@ class _Parser:
             tree: Tree = {"list": [self._yaml_tree(item) for item in node.value]}
         else:
             pairs = self._pairs(node)
-            tree = {"map": [[self._scalar(key), self._yaml_tree(value)] for key, value in pairs.values()]}
+            tree = {
+                "map": [
+                    [self._scalar(key), self._yaml_tree(value)] for key, value in pairs.values()
+                ]
+            }
             self.names[id(tree)] = list(pairs)
         self._open.discard(id(node))
         if str(node.tag) not in (_TAG + "map", _TAG + "seq"):
@@ -141,9 +167,15 @@ class _Parser:
                     merged = {**self._pairs(source), **merged}
                 continue
             if not isinstance(key, ScalarNode):
-                raise self._wrong("a key that is a mapping or a list cannot be copied", "use a text as the key", key)
+                raise self._wrong(
+                    "a key that is a mapping or a list cannot be copied",
+                    "use a text as the key",
+                    key,
+                )
             if key.value in own:
-                raise self._wrong(f"the key {key.value!r} stands twice in one mapping", "keep one of the two", key)
+                raise self._wrong(
+                    f"the key {key.value!r} stands twice in one mapping", "keep one of the two", key
+                )
             own[str(key.value)] = (key, value)
         return {**merged, **own}
 
@@ -151,7 +183,9 @@ class _Parser:
         """The text that stands for a scalar: as it was written, or in quotes where that took several lines."""
         text, tag = str(node.value), str(node.tag)
         plain = node.style is None
-        usual = str(self._resolver.resolve(ScalarNode, text, (True, False))) if plain else _TAG + "str"
+        usual = (
+            str(self._resolver.resolve(ScalarNode, text, (True, False))) if plain else _TAG + "str"
+        )
         written = text if plain and "\n" not in text else quote(text, is_json=False)
         return written if tag == usual else f"!<{tag}> {written}"
 

@@ -63,7 +63,11 @@ def parse_numbers(
             hint = f"{name}: {{{', '.join(f'{bound}: …' for bound in required)}}}"
             problems.add(path, f"{name} needs {' and '.join(required)}", hint, key=True)
             return None
-        if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given):
+        if (
+            isinstance(given, bool)
+            or not isinstance(given, (int, float))
+            or not math.isfinite(given)
+        ):
             problems.add((*path, key), f"{key} of {name} must be a number, not {given!r}")
             return None
         numbers[key] = given
@@ -73,7 +77,9 @@ def parse_numbers(
         return None
     if not _can_be_drawn(Distribution(kind, numbers)):
         given = ", ".join(f"{key}: {number:g}" for key, number in numbers.items())
-        message = f"{kind} with {given} leads to numbers that are too large or too small to compute with"
+        message = (
+            f"{kind} with {given} leads to numbers that are too large or too small to compute with"
+        )
         problems.add(path, message, "use numbers nearer to 1", key=True)
         return None
     return numbers
@@ -105,14 +111,22 @@ def _wrong_number(name: str, kind: str, numbers: Mapping[str, float]) -> tuple[s
     """What the numbers break: message, the key to blame, hint; all empty when they are fine."""
     low, high = numbers.get("min", 0), numbers.get("max", 1)
     if low >= high and not (kind == "int_uniform" and low == high):
-        return f"min of {name} must be less than max, not {low} and {high}", "min", f"min: {high}, max: {low}"
+        return (
+            f"min of {name} must be less than max, not {low} and {high}",
+            "min",
+            f"min: {high}, max: {low}",
+        )
     if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
         return f"min and max of {name} must be whole numbers", "min", "distribution: uniform"
     if kind.endswith("log_uniform_values") and low <= 0:
         return f"min of {name} must be more than 0 for {kind}", "min", "min: 1e-6"
     if kind.endswith("log_uniform") and max(abs(low), abs(high)) > _LARGEST_EXPONENT:
         hint = f"distribution: {kind}_values"
-        return f"min and max of {kind} are exponents of e; these of {name} are too large", "max", hint
+        return (
+            f"min and max of {kind} are exponents of e; these of {name} are too large",
+            "max",
+            hint,
+        )
     if numbers.get("q", 1) <= 0:
         return f"q of {name} must be more than 0", "q", "q: 1"
     if numbers.get("sigma", 0) < 0:

@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from windlass.errors import InputError, Problem
+from windlass.core.errors import InputError, Problem
+from windlass.core.units import render_bytes
 from windlass.model import Written, WrittenInt
 from windlass.spec.limits import DEEPEST, FILE_HINT, MOST_DIGITS, MOST_REPEATED, MOST_YAML_BYTES
 from windlass.spec.long_lists import TAG as LONG_TAG
@@ -115,7 +116,7 @@ def parse_document(text: str, file: str) -> tuple[Document, list[Problem]]:
 
 def _compose(text: str, document: Document) -> Node | None:
     if len(text) > MOST_YAML_BYTES:
-        message = f"this is too large for a study file: {len(text) / 1e6:.1f} MB besides long lists of plain values"
+        message = f"this is too large for a study file: {render_bytes(len(text))} besides long lists of plain values"
         raise InputError([Problem(message, FILE_HINT, document.file)])
     try:
         with warnings.catch_warnings():
@@ -195,7 +196,10 @@ def _syntax_problem(error: MarkedYAMLError, document: Document) -> Problem:
     elif "cannot start any token" in message or "mapping values are not allowed" in message:
         hint = "put the text in single quotes: 'text'"
     elif "another document" in message:
-        message, hint = "a study file holds one document, here begins a second", "remove the line ---"
+        message, hint = (
+            "a study file holds one document, here begins a second",
+            "remove the line ---",
+        )
     elif re.match(r"\s*-\d", written):
         hint = "a list item needs a space after its dash: - " + written.strip()[1:]
     elif error.context:
@@ -217,7 +221,9 @@ class _Builder:
 
     def _problem(self, node: Node, message: str, hint: str = "") -> None:
         mark = node.start_mark
-        self.problems.append(Problem(message, hint, self._document.file, mark.line + 1, mark.column + 1))
+        self.problems.append(
+            Problem(message, hint, self._document.file, mark.line + 1, mark.column + 1)
+        )
 
     def build(self, node: Node) -> Any:
         """The value of a node. Raises InputError where it is nested too deep, or its aliases stand for too much."""
@@ -228,7 +234,9 @@ class _Builder:
             if self._repeated > MOST_REPEATED:
                 message = f"aliases stand for more than {MOST_REPEATED:,} values here"
                 line, column = node.start_mark.line + 1, node.start_mark.column + 1
-                raise InputError([Problem(message, "write the values out", self._document.file, line, column)])
+                raise InputError(
+                    [Problem(message, "write the values out", self._document.file, line, column)]
+                )
             return self._built[identity]
         if identity in self._open:
             self._problem(node, "this value contains itself")

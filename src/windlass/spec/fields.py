@@ -1,4 +1,4 @@
-"""Values of single keys → what they mean. Each raises `wrong(…)` with a sentence and a line that mends it."""
+"""Values of single keys → what they mean. Each raises WrongValue with a sentence and a line that mends it."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
-from pydantic_core import PydanticCustomError
-
-from windlass.model import ANY_FILES, Data, Metric, MetricPattern, Warm
-from windlass.spec.goals import GOALS, guess_goal, parse_metric
-from windlass.spec.units import (
+from windlass.core.states import NEVER_RETRIED, Cause
+from windlass.core.units import (
     DURATION_FORMS,
     LONGEST_S,
     SIZE_FORMS,
-    check_gpus,
     parse_duration_s,
     parse_memory_mb,
     parse_size_bytes,
 )
-from windlass.states import NEVER_RETRIED, Cause
+from windlass.model import ANY_FILES, Data, Metric, MetricPattern, Warm
+from windlass.spec.goals import GOALS, guess_goal, parse_metric
+from windlass.spec.units import check_gpus
 
-ARGS_FORMATS = ("--k v", "--k=v", "k=v", "fire")
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|SECRET_?KEY|ACCESS_?KEY)($|_)", re.IGNORECASE)
-_RANGE = re.compile(r"(-?\d{1,300})\s*\.\.\s*(-?\d{1,300})")
-_MOST_SEEDS = 1_000_000  # they are kept in memory
+_SECRET = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|SECRET_?KEY|ACCESS_?KEY)($|_)", re.IGNORECASE
+)
 
 
-def wrong(message: str, hint: str = "", at: tuple[str | int, ...] = ()) -> PydanticCustomError:
-    """An error with a plain sentence; `at` is the path below the key, where the wrong part stands."""
-    context = {"message": message, "hint": hint, "at": at}
-    return PydanticCustomError("windlass", "{message}", context)
+class WrongValue(ValueError):
+    """A value that a key cannot have: what is wrong, what to write instead, and where below the key it stands."""
+
+    def __init__(self, message: str, hint: str = "", at: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.at = at
 
 
 def kind_of(value: Any) -> str:
@@ -50,9 +51,9 @@ def kind_of(value: Any) -> str:
 
 def check_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise wrong(f"this must be text, not {kind_of(value)}")
+        raise WrongValue(f"this must be text, not {kind_of(value)}")
     if not str(value).strip():
-        raise wrong("this is empty")
+        raise WrongValue("this is empty")
     return str(value)
 
 
@@ -65,12 +66,20 @@ def check_words(value: Any) -> tuple[str, ...]:
 def check_options(value: Any) -> dict[str, Any]:
     """Options of a program by their long names: text, numbers, or true for one without a value."""
     if not isinstance(value, dict):
-        raise wrong(f"this must be a mapping, not {kind_of(value)}", "options: {constraint: cascade}")
+        raise WrongValue(
+            f"this must be a mapping, not {kind_of(value)}", "options: {constraint: cascade}"
+        )
     options: dict[str, Any] = {}
     for name, given in value.items():
         if isinstance(given, (dict, list)) or given is None:
-            raise wrong(f"{name} must be text, a number or true, not {kind_of(given)}", f"{name}: true", (name,))
-        options[str(name).lstrip("-").replace("_", "-")] = given if isinstance(given, bool) else str(given)
+            raise WrongValue(
+                f"{name} must be text, a number or true, not {kind_of(given)}",
+                f"{name}: true",
+                (name,),
+            )
+        options[str(name).lstrip("-").replace("_", "-")] = (
+            given if isinstance(given, bool) else str(given)
+        )
     return options
 
 
@@ -85,14 +94,14 @@ def check_data(value: Any) -> tuple[Data, ...]:
     items = value if isinstance(value, list) else [value]
     found = []
     for number, item in enumerate(items):
-        said = item if isinstance(item, dict) else {"path": item}
-        unknown = [name for name in said if name not in ("path", "compress", "writable")]
-        if unknown or "path" not in said:
+        given = item if isinstance(item, dict) else {"path": item}
+        unknown = [name for name in given if name not in ("path", "compress", "writable")]
+        if unknown or "path" not in given:
             text = "each of data is a path, or a mapping with path, compress and writable"
-            raise wrong(text, "path: datasets/text", (number,))
-        compress = one_of(said.get("compress", "none"), ("none", "gzip", "zstd", "auto"))
-        writable = check_truth(said.get("writable", False))
-        found.append(Data(check_text(said["path"]), cast(Any, compress), writable))
+            raise WrongValue(text, "path: datasets/text", (number,))
+        compress = one_of(given.get("compress", "none"), ("none", "gzip", "zstd", "auto"))
+        writable = check_truth(given.get("writable", False))
+        found.append(Data(check_text(given["path"]), cast(Any, compress), writable))
     return tuple(found)
 
 
@@ -101,54 +110,35 @@ def check_small_files(value: Any) -> int:
     if value == "allow":
         return ANY_FILES
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise wrong(f"this must be a number of files, or `allow`, not {value!r}", "small_files: 5000")
+        raise WrongValue(
+            f"this must be a number of files, or `allow`, not {value!r}", "small_files: 5000"
+        )
     return value
-
-
-def check_code(value: Any) -> str:
-    return one_of(value, ("frozen", "live"))
-
-
-def check_share(value: Any) -> str:
-    return one_of(value, ("group", "nobody"))
-
-
-def check_keep(value: Any) -> str:
-    return one_of(value, ("all", "best", "none"))
-
-
-def check_place(value: Any) -> str:
-    return one_of(value, ("shared", "node"))
-
-
-def check_signal(value: Any) -> str:
-    name = check_text(value).upper().removeprefix("SIG")
-    return one_of(name, ("TERM", "USR1", "USR2", "INT"))
 
 
 def check_truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise wrong(f"this must be true or false, not {kind_of(value)}")
+        raise WrongValue(f"this must be true or false, not {kind_of(value)}")
     return value
 
 
 def check_integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong(f"this must be a whole number, not {_shown(value)}")
+        raise WrongValue(f"this must be a whole number, not {_shown(value)}")
     return value
 
 
 def check_count(value: Any) -> int:
     if check_integer(value) < 1:
-        raise wrong(f"this must be 1 or more, not {value}")
+        raise WrongValue(f"this must be 1 or more, not {value}")
     return int(value)
 
 
 def check_amount(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise wrong(f"this must be a number, not {_shown(value)}")
+        raise WrongValue(f"this must be a number, not {_shown(value)}")
     if not 0 <= value < float("inf"):
-        raise wrong(f"this must be 0 or more, not {value}")
+        raise WrongValue(f"this must be 0 or more, not {value}")
     return float(value) if isinstance(value, float) else value
 
 
@@ -157,7 +147,9 @@ def check_gpu_amount(value: Any) -> float:
     try:
         return check_gpus(amount)
     except ValueError as error:
-        raise wrong(str(error), f"gpus: {math.ceil(amount)} for GPUs of its own, gpus: 0.5 to share one") from None
+        raise WrongValue(
+            str(error), f"gpus: {math.ceil(amount)} for GPUs of its own, gpus: 0.5 to share one"
+        ) from None
 
 
 def _shown(value: Any) -> str:
@@ -169,10 +161,13 @@ def _with_unit(value: Any, parse: Callable[[str], float], forms: str, example: s
         try:
             return parse(value)
         except ValueError as error:
-            raise wrong(f"{error}; accepted are {forms}", _unit_hint(value, example)) from None
+            raise WrongValue(f"{error}; accepted are {forms}", _unit_hint(value, example)) from None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise wrong(f"the number {value} has no unit; accepted are {forms}", f"{value}{example.lstrip('0123456789')}")
-    raise wrong(f"this must be a text such as {forms}, not {kind_of(value)}", example)
+        raise WrongValue(
+            f"the number {value} has no unit; accepted are {forms}",
+            f"{value}{example.lstrip('0123456789')}",
+        )
+    raise WrongValue(f"this must be a text such as {forms}, not {kind_of(value)}", example)
 
 
 def _unit_hint(value: str, example: str) -> str:
@@ -184,13 +179,17 @@ def check_duration(value: Any) -> float:
     """A duration; a plain number is seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not 0 < value < float("inf"):
-            raise wrong(f"a duration must be more than 0, not {value}", f"accepted are {DURATION_FORMS}")
+            raise WrongValue(
+                f"a duration must be more than 0, not {value}", f"accepted are {DURATION_FORMS}"
+            )
         if value > LONGEST_S:
-            raise wrong("this duration is longer than 100 years", f"accepted are {DURATION_FORMS}")
+            raise WrongValue(
+                "this duration is longer than 100 years", f"accepted are {DURATION_FORMS}"
+            )
         return float(value)
     seconds = _with_unit(value, parse_duration_s, DURATION_FORMS, "30m")
     if seconds <= 0:
-        raise wrong(f"a duration must be more than 0, not {value}")
+        raise WrongValue(f"a duration must be more than 0, not {value}")
     return seconds
 
 
@@ -198,7 +197,7 @@ def check_time_with_unit(value: Any) -> float:
     """A duration that must say its unit: Slurm would read a plain number as minutes."""
     time_s = _with_unit(value, parse_duration_s, DURATION_FORMS, "60m")
     if time_s <= 0:
-        raise wrong(f"this must be more than no time, not {value}", "for example 60m")
+        raise WrongValue(f"this must be more than no time, not {value}", "for example 60m")
     return time_s
 
 
@@ -217,8 +216,8 @@ def check_command(value: Any) -> Any:
     if isinstance(value, list) and value:
         return _words(value)
     if isinstance(value, (str, list)):
-        raise wrong("the command is empty", "command: python train.py {args}")
-    raise wrong(
+        raise WrongValue("the command is empty", "command: python train.py {args}")
+    raise WrongValue(
         f"the command must be text or a list of words, not {kind_of(value)}",
         "command: python train.py {args}",
     )
@@ -227,117 +226,35 @@ def check_command(value: Any) -> Any:
 def _words(value: list[Any]) -> list[str]:
     for number, word in enumerate(value):
         if isinstance(word, (dict, list)) or word is None or isinstance(word, bool):
-            raise wrong(f"each word of a command must be text, not {kind_of(word)}", "put it in quotes", (number,))
+            raise WrongValue(
+                f"each word of a command must be text, not {kind_of(word)}",
+                "put it in quotes",
+                (number,),
+            )
     return [getattr(word, "text", None) or str(word) for word in value]
 
 
 def check_stages(value: Any) -> Any:
     if not isinstance(value, dict) or not value:
-        raise wrong("stages must be a mapping of names to commands", "stages: {train: python train.py {args}}")
+        raise WrongValue(
+            "stages must be a mapping of names to commands",
+            "stages: {train: python train.py {args}}",
+        )
     for name, item in value.items():
         if not isinstance(item, (str, list)) or not item:
-            raise wrong(f"the stage {name} must be a command: text or a list of words", "", (name,))
-    return value
-
-
-def check_parameters(value: Any) -> Any:
-    if not isinstance(value, (dict, list)):
-        raise wrong(
-            f"parameters must be a mapping of names to values, not {kind_of(value)}",
-            "parameters: {lr: [0.1, 0.01]}",
-        )
-    return value
-
-
-def check_zip_groups(value: Any) -> tuple[tuple[str, ...], ...]:
-    groups = value if isinstance(value, list) and value and all(isinstance(item, list) for item in value) else [value]
-    for group in groups:
-        if not isinstance(group, list) or len(group) < 2 or not all(isinstance(name, str) for name in group):
-            raise wrong(
-                "zip takes a list of two or more parameter names, or a list of such lists",
-                "zip: [model, batch_size]",
+            raise WrongValue(
+                f"the stage {name} must be a command: text or a list of words", "", (name,)
             )
-    return tuple(tuple(group) for group in groups)
-
-
-def check_exclude(value: Any) -> list[dict[str, Any]]:
-    rules = [value] if isinstance(value, dict) else value
-    if not isinstance(rules, list):
-        raise wrong(f"exclude takes a list of rules, not {kind_of(value)}", "exclude: [{optimizer: sgd, lr: 0.1}]")
-    for number, rule in enumerate(rules):
-        if not isinstance(rule, dict) or not rule:
-            at = (number,) if isinstance(value, list) else ()
-            raise wrong("a rule is a mapping of parameter names to values", "exclude: [{optimizer: sgd, lr: 0.1}]", at)
-    return rules
-
-
-def check_seeds(value: Any) -> tuple[int, ...]:
-    """A number n for 1 to n, a range, a list."""
-    found = _seed_numbers(value)
-    if not found:
-        raise wrong("there is no seed in this", "seeds: 5")
-    _check_seed_count(len(found))
-    met: set[int] = set()
-    for seed in found:
-        if seed in met:
-            raise wrong(f"the seed {seed} stands here twice", "keep one of the two")
-        met.add(seed)
-    return found
-
-
-def _check_seed_count(count: int) -> None:
-    if count > _MOST_SEEDS:
-        raise wrong(f"these are more than {_MOST_SEEDS:,} seeds", "seeds: 5")
-
-
-def check_repeat(value: Any) -> int:
-    count = int(value) if isinstance(value, str) and re.fullmatch(r"\s*\d{1,300}\s*", value) else value
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_SEEDS:
-        raise wrong(f"repeat takes a whole number from 1 to {_MOST_SEEDS:,}, not {value!r}", "repeat: 30")
-    return count
-
-
-def _seed_numbers(value: Any) -> tuple[int, ...]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        _check_seed_count(value)
-        return tuple(range(1, value + 1))
-    if isinstance(value, str):
-        match = _RANGE.fullmatch(value.strip())
-        if match:
-            _check_seed_count(int(match[2]) - int(match[1]) + 1)
-            return tuple(range(int(match[1]), int(match[2]) + 1))
-        pieces = [piece.strip() for piece in value.split(",")]
-        if all(re.fullmatch(r"-?\d{1,300}", piece) for piece in pieces):
-            return tuple(int(piece) for piece in pieces) if len(pieces) > 1 else _seed_numbers(int(pieces[0]))
-    if isinstance(value, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value):
-        return tuple(value)
-    raise wrong(
-        "seeds must be a number, a range or a list of whole numbers",
-        "seeds: 5, seeds: 1..5 or seeds: [1, 2, 3]",
-    )
+    return value
 
 
 def one_of(value: Any, accepted: tuple[str, ...]) -> str:
     if value not in accepted:
-        raise wrong(
+        raise WrongValue(
             f"{value!r} is not one of {', '.join(accepted)}",
             f"use {accepted[0]}" if len(accepted) == 2 else "",
         )
     return str(value)
-
-
-def check_args_format(value: Any) -> str:
-    return one_of(value, ARGS_FORMATS)
-
-
-def check_method(value: Any) -> str:
-    if value in ("bayes", "bayesian", "tpe"):
-        raise wrong(f"method {value} is not available", "method: random, with trials: 50")
-    return one_of(value, ("grid", "random", "list"))
-
-
-def check_on_nan(value: Any) -> str:
-    return one_of(value, ("warn", "stop", "ignore"))
 
 
 def check_metric(value: Any) -> Metric:
@@ -345,13 +262,20 @@ def check_metric(value: Any) -> Metric:
     if isinstance(value, str) and value.strip():
         return parse_metric(value)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise wrong("metric must be a name, or a mapping with name and goal", "metric: {name: loss, goal: minimize}")
+        raise WrongValue(
+            "metric must be a name, or a mapping with name and goal",
+            "metric: {name: loss, goal: minimize}",
+        )
     unknown = next((key for key in value if key not in ("name", "goal", "target", "impute")), None)
     if unknown is not None:
-        raise wrong(f"metric has no key {unknown!r}", "metric: {name: loss, goal: minimize}", (unknown,))
+        raise WrongValue(
+            f"metric has no key {unknown!r}", "metric: {name: loss, goal: minimize}", (unknown,)
+        )
     goal = value.get("goal", guess_goal(value["name"]))
     if not isinstance(goal, str) or goal not in GOALS:
-        raise wrong(f"the goal {goal!r} is neither minimize nor maximize", "goal: minimize", ("goal",))
+        raise WrongValue(
+            f"the goal {goal!r} is neither minimize nor maximize", "goal: minimize", ("goal",)
+        )
     return Metric(value["name"], GOALS[goal])  # type: ignore[arg-type]
 
 
@@ -361,7 +285,10 @@ def check_metrics(value: Any) -> tuple[MetricPattern, ...]:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return tuple(MetricPattern(name) for name in value)
     if not isinstance(value, dict):
-        raise wrong("metrics must be a list of names, or a mapping of names to regular expressions", "metrics: [loss]")
+        raise WrongValue(
+            "metrics must be a list of names, or a mapping of names to regular expressions",
+            "metrics: [loss]",
+        )
     return tuple(MetricPattern(name, _regex(name, pattern)) for name, pattern in value.items())
 
 
@@ -381,13 +308,19 @@ def _regex(name: str, pattern: Any) -> str | None:
         return None
     example = name + r": 'loss=(\S+)'"
     if not isinstance(pattern, str):
-        raise wrong(f"the pattern of {name} must be text, not {kind_of(pattern)}", example, (name,))
+        raise WrongValue(
+            f"the pattern of {name} must be text, not {kind_of(pattern)}", example, (name,)
+        )
     try:
         groups = compile_pattern(pattern).groups
     except ValueError as error:
-        raise wrong(f"the pattern of {name} is not a regular expression: {error}", example, (name,)) from None
+        raise WrongValue(
+            f"the pattern of {name} is not a regular expression: {error}", example, (name,)
+        ) from None
     if groups != 1:
-        raise wrong(f"the pattern of {name} must have one group, it has {groups}", example, (name,))
+        raise WrongValue(
+            f"the pattern of {name} must have one group, it has {groups}", example, (name,)
+        )
     return pattern
 
 
@@ -401,7 +334,7 @@ def check_retries(value: Any) -> dict[str, int]:
         cause = key.replace("_", " ")
         if cause not in known:
             accepted = ", ".join(sorted(word.replace(" ", "_") for word in known))
-            raise wrong(
+            raise WrongValue(
                 f"{key!r} is no cause that is tried again; there are {accepted}",
                 "retries: {killed: 2}",
                 (key,),
@@ -412,22 +345,31 @@ def check_retries(value: Any) -> dict[str, int]:
 
 def _retry_count(value: Any, at: tuple[str, ...]) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise wrong(f"retries must be a whole number, 0 or more, not {value!r}", "retries: 2", at)
+        raise WrongValue(
+            f"retries must be a whole number, 0 or more, not {value!r}", "retries: 2", at
+        )
     return value
 
 
 def check_env(value: Any) -> dict[str, str]:
+    """The variables of `env`, all as text. Raises WrongValue, also for what looks like a secret."""
     if not isinstance(value, dict):
-        raise wrong(f"env must be a mapping of names to text, not {kind_of(value)}", "env: {NAME: value}")
+        raise WrongValue(
+            f"env must be a mapping of names to text, not {kind_of(value)}", "env: {NAME: value}"
+        )
     found = {}
     for name, item in value.items():
         if item is None or isinstance(item, (dict, list)):
-            raise wrong(f"the value of {name} must be text, not {kind_of(item)}", f"{name}: ''", (name,))
+            raise WrongValue(
+                f"the value of {name} must be text, not {kind_of(item)}", f"{name}: ''", (name,)
+            )
         if "=" in name or "\0" in f"{name}{item}":
-            raise wrong(f"{name!r} cannot be the name of an environment variable", "", (name,))
+            raise WrongValue(f"{name!r} cannot be the name of an environment variable", "", (name,))
         if isinstance(item, str) and item and _SECRET.search(name) and "{" not in item:
             hint = f"remove it here and export {name} in your shell; trials inherit it"
-            raise wrong(f"{name} looks like a secret and would be written to disk", hint, (name,))
+            raise WrongValue(
+                f"{name} looks like a secret and would be written to disk", hint, (name,)
+            )
         found[name] = item if isinstance(item, str) else _plain(item)
     return found
 
@@ -440,12 +382,16 @@ def _plain(value: Any) -> str:
 
 def check_outputs(value: Any) -> tuple[str, ...]:
     patterns = [value] if isinstance(value, str) else value
-    if not isinstance(patterns, list) or not all(isinstance(item, str) and item for item in patterns):
-        raise wrong("outputs must be a list of patterns", "outputs: ['results/*.npz']")
+    if not isinstance(patterns, list) or not all(
+        isinstance(item, str) and item for item in patterns
+    ):
+        raise WrongValue("outputs must be a list of patterns", "outputs: ['results/*.npz']")
     for number, pattern in enumerate(patterns):
         if pattern.startswith("~") or ".." in pattern.split("/"):
             hint = "use a relative path, an absolute one, or $SLURM_TMPDIR/…"
-            raise wrong(f"{pattern!r} leaves the folder the trial is executed in", hint, (number,))
+            raise WrongValue(
+                f"{pattern!r} leaves the folder the trial is executed in", hint, (number,)
+            )
     return tuple(patterns)
 
 
@@ -456,7 +402,7 @@ def check_warm(value: Any) -> Warm:
         return Warm("off")
     if isinstance(value, list) and value and all(_is_module(item) for item in value):
         return Warm("list", tuple(value))
-    raise wrong("warm must be auto, off or a list of modules", "warm: auto")
+    raise WrongValue("warm must be auto, off or a list of modules", "warm: auto")
 
 
 def _is_module(value: Any) -> bool:

@@ -7,10 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
-from pydantic_core import PydanticCustomError
-
 from windlass.model import Expectation
-from windlass.spec.fields import check_command, check_duration, check_text, kind_of, wrong
+from windlass.spec.fields import WrongValue, check_command, check_duration, check_text, kind_of
 
 _KEYS = ("name", "args", "parameters", "command", "expect", "timeout")
 _EXAMPLE = "ladder: [{name: one example, args: --limit 1, expect: loss<=0.01}]"
@@ -21,22 +19,26 @@ _EXPECTATION = re.compile(r"\s*([^<>=\s](?:[^<>=]*[^<>=\s])?)\s*(<=|>=|<|>)\s*(\
 def check_ladder(value: Any) -> list[dict[str, Any]]:
     """The rungs as mappings with known keys of the right kinds; what they mean to the study is looked at later."""
     if not isinstance(value, list) or not value:
-        raise wrong(f"ladder must be a list of rungs, not {kind_of(value)}", _EXAMPLE)
+        raise WrongValue(f"ladder must be a list of rungs, not {kind_of(value)}", _EXAMPLE)
     rungs = [_check_rung(rung, number) for number, rung in enumerate(value)]
     for number, rung in enumerate(rungs):
         if any(rung["name"] == other["name"] for other in rungs[:number]):
-            raise wrong(f"two rungs have the name {rung['name']!r}", "rename one of them", (number, "name"))
+            raise WrongValue(
+                f"two rungs have the name {rung['name']!r}", "rename one of them", (number, "name")
+            )
     return rungs
 
 
 def _check_rung(value: Any, number: int) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise wrong(f"a rung is a mapping, not {kind_of(value)}", _EXAMPLE, (number,))
+        raise WrongValue(f"a rung is a mapping, not {kind_of(value)}", _EXAMPLE, (number,))
     unknown = next((key for key in value if key not in _KEYS), None)
     if unknown is not None:
-        raise wrong(f"a rung has no key {unknown!r}", f"the keys are {', '.join(_KEYS)}", (number, unknown))
+        raise WrongValue(
+            f"a rung has no key {unknown!r}", f"the keys are {', '.join(_KEYS)}", (number, unknown)
+        )
     if value.get("expect") is None:
-        raise wrong("a rung without `expect` shows nothing", _EXPECT, (number,))
+        raise WrongValue("a rung without `expect` shows nothing", _EXPECT, (number,))
     rung = dict(value, name=check_text(value.get("name", f"rung {number + 1}")))
     rung["expect"] = check_expect(value["expect"], (number, "expect"))
     checks: dict[str, Callable[[Any], Any]] = {
@@ -49,11 +51,15 @@ def _check_rung(value: Any, number: int) -> dict[str, Any]:
             rung[key] = _checked(check, value[key], (number, key))
     parameters = value.get("parameters") or {}
     if not isinstance(parameters, dict):
-        raise wrong(f"parameters must be a mapping, not {kind_of(parameters)}", "{limit: 1}", (number, "parameters"))
+        raise WrongValue(
+            f"parameters must be a mapping, not {kind_of(parameters)}",
+            "{limit: 1}",
+            (number, "parameters"),
+        )
     for name, item in parameters.items():
         if isinstance(item, (list, dict)):
             message = f"a rung has one value for each parameter, and {name} has {kind_of(item)}"
-            raise wrong(message, f"{name}: 1", (number, "parameters", name))
+            raise WrongValue(message, f"{name}: 1", (number, "parameters", name))
     return {**rung, "parameters": parameters}
 
 
@@ -61,9 +67,8 @@ def _checked(check: Callable[[Any], Any], value: Any, at: tuple[str | int, ...])
     """What the check of a key makes of its value; a problem with it is placed where it stands in the ladder."""
     try:
         return check(value)
-    except PydanticCustomError as error:
-        context = error.context or {}
-        raise wrong(context["message"], context["hint"], (*at, *context["at"])) from None
+    except WrongValue as error:
+        raise WrongValue(error.message, error.hint, (*at, *error.at)) from None
 
 
 def check_expect(value: Any, at: tuple[str | int, ...] = ()) -> tuple[Expectation, ...]:
@@ -77,8 +82,10 @@ def check_expect(value: Any, at: tuple[str | int, ...] = ()) -> tuple[Expectatio
         except ValueError:
             limit = math.nan
         if match is None or math.isnan(limit):
-            raise wrong(f"{text!r} is not a metric, one of <=, <, >=, >, and a number", _EXPECT, at)
+            raise WrongValue(
+                f"{text!r} is not a metric, one of <=, <, >=, >, and a number", _EXPECT, at
+            )
         found.append(Expectation(match[1], cast(Any, match[2]), limit))
     if not found:
-        raise wrong("there is no expectation in this", _EXPECT, at)
+        raise WrongValue("there is no expectation in this", _EXPECT, at)
     return tuple(found)

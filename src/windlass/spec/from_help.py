@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from decimal import Decimal
 
-from windlass.counted import counted
+from windlass.core.counted import counted
 from windlass.search.template import AGENT_WORDS, ARGS_WORDS, BUILT_IN, NAME_PATTERN
 from windlass.spec.help_forms import HYDRA, UNKNOWN, Form
 from windlass.spec.help_option import HelpOption
@@ -52,7 +52,11 @@ def render_study(
     swept = _choose_swept(options)
     seed = _choose_seed(options)
     tells_defaults = any(option.default for option in options)
-    places = [option for option in options if _is_place(option, tells_defaults) and option not in (*swept, seed)]
+    places = [
+        option
+        for option in options
+        if _is_place(option, tells_defaults) and option not in (*swept, seed)
+    ]
     chosen = [*swept, *places, seed]
     to_fill_in = [option for option in options if option.required and option not in chosen]
     to_fill_in.sort(key=lambda option: bool(option.flag))  # positional arguments first
@@ -72,7 +76,8 @@ def render_study(
     for option in places:
         words += _option_words(option, _own_place(option), form)
     if form is HYDRA:
-        words.append("hydra.run.dir=outputs/{trial_id}")  # Hydra's own name for it is the time, to the second
+        # Hydra's own name for it is the time, to the second.
+        words.append("hydra.run.dir=outputs/{trial_id}")
     if form.as_args:
         words.append("{args}")
     else:
@@ -102,7 +107,13 @@ def _seed_lines(seed: HelpOption, form: Form) -> list[str]:
 
 
 def _may_be_place(option: HelpOption) -> bool:
-    if not option.flag or option.kind != "str" or option.several or option.choices or not is_output_place(option.name):
+    if (
+        not option.flag
+        or option.kind != "str"
+        or option.several
+        or option.choices
+        or not is_output_place(option.name)
+    ):
         return False
     return not (option.default and "$" in option.default)  # such a one follows from other settings
 
@@ -154,19 +165,27 @@ def _choose_swept(options: Sequence[HelpOption]) -> list[HelpOption]:
 
 def _choose_seed(options: Sequence[HelpOption]) -> HelpOption | None:
     """The option that takes the seed; one called just that before one such as ``--data-seed``."""
-    seeds = [option for option in options if option.flag and is_seed(option.name) and option.kind == "int"]
+    seeds = [
+        option
+        for option in options
+        if option.flag and is_seed(option.name) and option.kind == "int"
+    ]
     return min(seeds, key=lambda option: option.name != "seed", default=None)
 
 
 def _is_worth_sweeping(option: HelpOption) -> bool:
     if not option.flag or option.name in _TAKEN or is_seed(option.name):
         return False
-    if not re.fullmatch(NAME_PATTERN, option.name) or _TRUTH.issuperset(map(str.lower, option.choices or ("-",))):
+    if not re.fullmatch(NAME_PATTERN, option.name) or _TRUTH.issuperset(
+        map(str.lower, option.choices or ("-",))
+    ):
         return False
     return 2 <= len(_values_to_try(option)) <= 6 and not is_never_swept(option.name)
 
 
-def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption], form: Form) -> list[str]:
+def _parameter_lines(
+    swept: Sequence[HelpOption], others: Sequence[HelpOption], form: Form
+) -> list[str]:
     lines = []
     if swept:
         lines.append("parameters:")
@@ -183,9 +202,13 @@ def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption], 
             lines.append(f"  # {option.name}: {_value_list(option)}{flag}")
     shared = [option.flag for option in others if _may_be_place(option)]
     if shared:
-        lines.append("# All trials write to the same place if these have a default; {trial_id} in a value tells trials")
+        lines.append(
+            "# All trials write to the same place if these have a default; {trial_id} in a value tells trials"
+        )
         lines.append(f"# apart: {' '.join(shared)}")
-    rest = [option.flag for option in others if option not in with_values and option.flag not in shared]
+    rest = [
+        option.flag for option in others if option not in with_values and option.flag not in shared
+    ]
     if rest:
         more = f" and {len(rest) - _MOST_NAMED} more" if len(rest) > _MOST_NAMED else ""
         lines.append(f"# Other options of the script: {' '.join(rest[:_MOST_NAMED])}{more}")
@@ -193,7 +216,11 @@ def _parameter_lines(swept: Sequence[HelpOption], others: Sequence[HelpOption], 
 
 
 def _may_be_tried(option: HelpOption) -> bool:
-    return bool(_values_to_try(option)) and option.name not in _TAKEN and not is_of_framework(option.name)
+    return (
+        bool(_values_to_try(option))
+        and option.name not in _TAKEN
+        and not is_of_framework(option.name)
+    )
 
 
 def _count_text(swept: Sequence[HelpOption], has_seed: bool) -> str:
@@ -203,7 +230,11 @@ def _count_text(swept: Sequence[HelpOption], has_seed: bool) -> str:
         counts.append((_SEEDS, "seeds"))
     total = math.prod(count for count, _ in counts)
     trials = counted(total, "trial")
-    return " x ".join(f"{count} {name}" for count, name in counts) + f" = {trials}" if counts else trials
+    return (
+        " x ".join(f"{count} {name}" for count, name in counts) + f" = {trials}"
+        if counts
+        else trials
+    )
 
 
 def _remark(option: HelpOption) -> str:
@@ -230,7 +261,11 @@ _PLAIN_WORD = re.compile(rf"(?:[\w@%+=:,./-]|(?<!\{{)\{{{NAME_PATTERN}\}}(?!\}})
 
 
 def _yaml_line(text: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z0-9_./~][^:#\\\"']*", text) and text.isprintable() and text == text.strip()
+    plain = (
+        re.fullmatch(r"[A-Za-z0-9_./~][^:#\\\"']*", text)
+        and text.isprintable()
+        and text == text.strip()
+    )
     return text if plain else json.dumps(text, ensure_ascii=False)
 
 
@@ -239,7 +274,9 @@ def _value_list(option: HelpOption) -> str:
 
 
 def _yaml_value(value: str) -> str:
-    number = INTEGER.fullmatch(value) or (NUMBER.fullmatch(value) and not re.match(r"[-+]?0\d", value))
+    number = INTEGER.fullmatch(value) or (
+        NUMBER.fullmatch(value) and not re.match(r"[-+]?0\d", value)
+    )
     word = re.fullmatch(r"[A-Za-z][\w.+/-]*", value) and value.lower() not in _YAML_WORDS
     return value if number or word else json.dumps(value, ensure_ascii=False)
 

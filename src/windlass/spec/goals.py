@@ -27,7 +27,8 @@ _LESS_IS_BETTER = re.compile(  # also beside one of those: accuracy_error, brier
     r"[a-z]*loss(?:es)?|[a-z]*errors?|err|regret|[rn]?mse|mae|mape|rmsle|nll|ppl|perplexity|brier|fid|kid|lpips|wer|cer"
     r"|distance|divergence|latency|\w*misses|failures?|fails?"
 )
-_NEGATED = re.compile(r"neg|negative|minus")  # neg_log_likelihood is minimized, neg_mean_squared_error maximized
+# neg_log_likelihood is minimized, neg_mean_squared_error maximized.
+_NEGATED = re.compile(r"neg|negative|minus")
 _PART = re.compile(r"[^a-z0-9]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # valAcc, testLoss
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from windlass.spec.help_option import HelpOption
 from windlass.spec.option_names import Kind, kind_of
 
-_ENTRY = re.compile(r"  (?:-\w,)?--(?P<negated>\[no\])?(?P<name>[\w.-]+): ?(?:<(?P<choices>[^<>]+)>: ?)?(?P<help>.*)")
+_ENTRY = re.compile(
+    r"  (?:-\w,)?--(?P<negated>\[no\])?(?P<name>[\w.-]+): ?(?:<(?P<choices>[^<>]+)>: ?)?(?P<help>.*)"
+)
 _DEFAULT = re.compile(r"\(default: (?P<value>.*)\)$")
 
 
@@ -44,7 +46,9 @@ def _option(match: re.Match[str], about: Sequence[str], is_required: bool) -> He
         kind = "float"
     else:
         kind = kind_of(name, "text", default, choices)
-    return HelpOption(name, flag, default, choices, kind, match["help"].strip(), is_required, several)
+    return HelpOption(
+        name, flag, default, choices, kind, match["help"].strip(), is_required, several
+    )
 
 
 def _required(source: str) -> set[str]:
@@ -58,7 +62,9 @@ def _required(source: str) -> set[str]:
         called = ast.unparse(call.func)
         values = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
         texts = [value for value in values if isinstance(value, str)]
-        is_marked = any(word.arg == "required" and ast.unparse(word.value) == "True" for word in call.keywords)
+        is_marked = any(
+            word.arg == "required" and ast.unparse(word.value) == "True" for word in call.keywords
+        )
         if ".DEFINE_" in called and is_marked:
             found.update(texts[:1])
         elif called.endswith(("mark_flag_as_required", "mark_flags_as_required")):

@@ -105,6 +105,8 @@ def find_commands(text: str) -> tuple[str, ...]:
             inside = True
         elif inside and plain and (line.startswith(("╰", "└")) or line[:1].isalpha()):
             inside = False
-        elif inside and (match := re.match(r"[│┃]?\s+(?:• )?([A-Za-z][\w-]*)(?:\s{2,}|\s*[│┃]?$)", line)):
+        elif inside and (
+            match := re.match(r"[│┃]?\s+(?:• )?([A-Za-z][\w-]*)(?:\s{2,}|\s*[│┃]?$)", line)
+        ):
             found.append(match[1])
     return tuple(found)

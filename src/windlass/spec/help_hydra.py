@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.errors import InputError
+from windlass.core.errors import InputError
 from windlass.model import Written, WrittenInt
 from windlass.spec.document import parse_document
 from windlass.spec.help_option import HelpOption
@@ -25,7 +25,9 @@ def hydra_options(text: str) -> Iterator[HelpOption]:
         match = _GROUP.fullmatch(line.strip())
         if match and "," in match[2]:
             choices = tuple(match[2].split(", "))
-            yield HelpOption(match[1], match[1], None, choices, "str", "a group of the configuration")
+            yield HelpOption(
+                match[1], match[1], None, choices, "str", "a group of the configuration"
+            )
     body = config.split("Powered by Hydra", 1)[0].partition("\n\n")[2]
     try:
         document, _ = parse_document(body, "the program's --help")
@@ -43,7 +45,9 @@ def _values(config: dict[str, Any], prefix: str) -> Iterator[HelpOption]:
         elif value == "???":
             yield HelpOption(name, name, None, (), "str", "", required=True)
         else:
-            yield HelpOption(name, name, _text(value), (), _kind(value), "", several=isinstance(value, list))
+            yield HelpOption(
+                name, name, _text(value), (), _kind(value), "", several=isinstance(value, list)
+            )
 
 
 def _text(value: Any) -> str | None:

@@ -8,9 +8,18 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from windlass.errors import InputError, input_error
+from windlass.core.errors import InputError, input_error
 from windlass.spec.help_absl import absl_options
-from windlass.spec.help_forms import ABSL, ARGPARSE, FIRE, HYDRA, Form, find_commands, find_library, recognise
+from windlass.spec.help_forms import (
+    ABSL,
+    ARGPARSE,
+    FIRE,
+    HYDRA,
+    Form,
+    find_commands,
+    find_library,
+    recognise,
+)
 from windlass.spec.help_hydra import hydra_options
 from windlass.spec.help_option import HelpOption
 from windlass.spec.option_names import Kind, kind_of
@@ -20,7 +29,9 @@ _MINIMAL_STUDY = """write study.yaml by hand; the smallest is
     parameters:
       lr: [0.1, 0.01]
     seeds: 5"""
-_DEFAULT_MARK = re.compile(r"(?i)\bdefault\s*[:=]\s*|\bdefaults to\s+|\bdefault is\s+|(?<=[\[(])default\s+")
+_DEFAULT_MARK = re.compile(
+    r"(?i)\bdefault\s*[:=]\s*|\bdefaults to\s+|\bdefault is\s+|(?<=[\[(])default\s+"
+)
 _FIRE_FACTS = ("Type: ", "Default: ")
 _NOT_OPTIONS = {"help", "h", "version", "install_completion", "show_completion", "print_config"}
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|.\x08")
@@ -72,21 +83,34 @@ def _options_of(form: Form, text: str, source: str) -> Iterator[HelpOption]:
 
 
 def _needs_command(commands: Sequence[str], script: str) -> InputError:
-    likely = next((name for name in commands if name in ("train", "fit", "run", "main")), commands[0])
+    likely = next(
+        (name for name in commands if name in ("train", "fit", "run", "main")), commands[0]
+    )
     hint = f"name the one that trials execute: windlass init {shlex.quote(script)} {likely}"
-    return input_error(f"the script has several commands ({', '.join(commands)}), each with its own options", hint)
+    return input_error(
+        f"the script has several commands ({', '.join(commands)}), each with its own options", hint
+    )
 
 
 def _nothing_found(text: str, source: str) -> InputError:
     library = find_library(source)
-    uses = f" (it uses {library.package})" if library is not None and library is not ARGPARSE else ""
+    uses = (
+        f" (it uses {library.package})" if library is not None and library is not ARGPARSE else ""
+    )
     if _TRACEBACK in text:
         error = next(line.strip() for line in reversed(text.splitlines()) if line.strip())
         hint = "install what is missing, or activate the script's environment first; or "
-        return input_error(f"no options found, the script's --help fails{uses}: {error[:200]}", hint + _MINIMAL_STUDY)
+        return input_error(
+            f"no options found, the script's --help fails{uses}: {error[:200]}",
+            hint + _MINIMAL_STUDY,
+        )
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     saw = f"; it begins with {first[:80]!r}" if first else "; it is empty"
-    hint = "if it has several commands, name one behind it (windlass init train.py fit); or " if library else ""
+    hint = (
+        "if it has several commands, name one behind it (windlass init train.py fit); or "
+        if library
+        else ""
+    )
     return input_error(f"no options found in the script's --help{uses}{saw}", hint + _MINIMAL_STUDY)
 
 
@@ -122,11 +146,15 @@ def _column_options(lines: Sequence[str]) -> Iterator[HelpOption]:
 
 def _split_usage(lines: Sequence[str]) -> tuple[str, list[str]]:
     """The usage as one line, and all other lines. In both formats an empty line ends it."""
-    starts = [number for number, line in enumerate(lines) if line.strip().lower().startswith("usage:")]
+    starts = [
+        number for number, line in enumerate(lines) if line.strip().lower().startswith("usage:")
+    ]
     if not starts:
         return "", list(lines)
     first = starts[0]
-    stop = next((number for number in range(first, len(lines)) if not lines[number].strip()), len(lines))
+    stop = next(
+        (number for number in range(first, len(lines)) if not lines[number].strip()), len(lines)
+    )
     usage = " ".join(line.strip() for line in lines[first:stop])
     return usage[len("usage:") :].strip(), [*lines[:first], *lines[stop:]]
 
@@ -138,7 +166,9 @@ def _required_words(usage: str) -> tuple[set[str], list[str]]:
     optional = usage[usage.index("[") :]  # before it stands the name of the program
     while (shorter := re.sub(r"\[[^\[\]]*\](?:\.\.\.)?|\([^()]*\)", " ", optional)) != optional:
         optional = shorter
-    words = re.sub(r"(?:\{[^{}]*,[^{}]*\}|\bCOMMAND\b)\s*\.\.\.|\bCOMMAND\b|\.\.\.", " ", optional).split()
+    words = re.sub(
+        r"(?:\{[^{}]*,[^{}]*\}|\bCOMMAND\b)\s*\.\.\.|\bCOMMAND\b|\.\.\.", " ", optional
+    ).split()
     flags, positionals = set(), []
     is_value = False
     for word in words:
@@ -177,7 +207,9 @@ def _split_entry(line: str) -> tuple[str, str]:
     """The declaration ends at two spaces; but typer has columns for short flags and for the type."""
     cells = re.split(r"\s{2,}", line)
     count = 1
-    while count < len(cells) and (_FLAGS_ONLY.fullmatch(cells[count]) or _TYPE_ONLY.fullmatch(cells[count])):
+    while count < len(cells) and (
+        _FLAGS_ONLY.fullmatch(cells[count]) or _TYPE_ONLY.fullmatch(cells[count])
+    ):
         count += 1
     return " ".join(cells[:count]), " ".join(cells[count:])
 
@@ -189,7 +221,9 @@ def _column_option(declaration: str, description: str) -> HelpOption | None:
     flag = _best_flag([match.group() for match in flags])
     value = declaration[flags[-1].end() :].strip(" =,/")
     choices = _parse_choices(value)
-    several = not choices and ("..." in value or len(re.sub(r"(?i) range\b|\[.*?[<>].*?\]", "", value).split()) > 1)
+    several = not choices and (
+        "..." in value or len(re.sub(r"(?i) range\b|\[.*?[<>].*?\]", "", value).split()) > 1
+    )
     default = _parse_default(description)
     if not value:
         kind: Kind = "bool"
@@ -199,7 +233,9 @@ def _column_option(declaration: str, description: str) -> HelpOption | None:
         stated = re.search(r"\(type: (\w+)[,)]", description)  # as jsonargparse has it
         kind = kind_of(_plain_name(flag), stated[1] if stated else value, default, choices)
     required = bool(re.search(r"[\[;] ?required\]|\(required\)", description))
-    return HelpOption(_plain_name(flag), flag, default, choices, kind, description, required, several)
+    return HelpOption(
+        _plain_name(flag), flag, default, choices, kind, description, required, several
+    )
 
 
 def _best_flag(flags: Sequence[str]) -> str:
@@ -263,7 +299,10 @@ def _fire_options(lines: Sequence[str]) -> Iterator[HelpOption]:
 
 def _fire_option(declaration: str, about: Sequence[str]) -> HelpOption:
     flag = _best_flag(_FLAG.findall(declaration))
-    facts = {key: next((line[len(key) :] for line in about if line.startswith(key)), "") for key in _FIRE_FACTS}
+    facts = {
+        key: next((line[len(key) :] for line in about if line.startswith(key)), "")
+        for key in _FIRE_FACTS
+    }
     description = " ".join(line for line in about if not line.startswith(_FIRE_FACTS))
     type_name = re.sub(r"Optional\[(.*)\]", r"\1", facts["Type: "])
     default = _stated(facts["Default: "])

@@ -11,13 +11,15 @@ from windlass.model import Rung, Space, Stage
 from windlass.search.template import AGENT_WORDS, ARGS_WORDS, CONFIG_WORD, placeholder_names
 from windlass.spec.commands import PlacedStage, build_command
 from windlass.spec.document import Path, Problems
-from windlass.spec.schema import StudyKeys
+from windlass.spec.keys import Keys
 from windlass.spec.space import names_of
 from windlass.spec.usage import check_known
 from windlass.spec.words import UnclosedQuoteError, split_words
 
 
-def build_ladder(keys: StudyKeys, stages: list[PlacedStage], space: Space, problems: Problems) -> tuple[Rung, ...]:
+def build_ladder(
+    keys: Keys, stages: list[PlacedStage], space: Space, problems: Problems
+) -> tuple[Rung, ...]:
     """The rungs, each with its whole command."""
     own = tuple(stage for stage, _ in stages)
     return tuple(
@@ -27,7 +29,12 @@ def build_ladder(keys: StudyKeys, stages: list[PlacedStage], space: Space, probl
 
 
 def _build_rung(
-    rung: Mapping[str, Any], path: Path, keys: StudyKeys, study: tuple[Stage, ...], space: Space, problems: Problems
+    rung: Mapping[str, Any],
+    path: Path,
+    keys: Keys,
+    study: tuple[Stage, ...],
+    space: Space,
+    problems: Problems,
 ) -> Rung:
     stages = study
     if rung.get("command") is not None:
@@ -37,13 +44,24 @@ def _build_rung(
     if words and stages:
         stages = _with_args(stages, words)
     own = [CONFIG_WORD] if keys.config is not None else []
-    names = [*names_of(space), *own, *(name for name in rung["parameters"] if name not in names_of(space))]
+    names = [
+        *names_of(space),
+        *own,
+        *(name for name in rung["parameters"] if name not in names_of(space)),
+    ]
     for key, texts in (("args", words), ("command", [w for stage in stages for w in stage.words])):
         if rung.get(key) is not None:
             for name in {name for text in texts for name in placeholder_names(text)}:
                 check_known(name, names, (*path, key), problems, with_args=True)
     _check_used(rung["parameters"], stages, keys, (*path, "parameters"), problems)
-    return Rung(rung["name"], rung["expect"], stages, rung["parameters"], stages != study, rung.get("timeout"))
+    return Rung(
+        rung["name"],
+        rung["expect"],
+        stages,
+        rung["parameters"],
+        stages != study,
+        rung.get("timeout"),
+    )
 
 
 def _with_args(stages: tuple[Stage, ...], words: Sequence[str]) -> tuple[Stage, ...]:
@@ -60,7 +78,11 @@ def _names(stage: Stage) -> set[str]:
 
 
 def _check_used(
-    parameters: Mapping[str, Any], stages: tuple[Stage, ...], keys: StudyKeys, path: Path, problems: Problems
+    parameters: Mapping[str, Any],
+    stages: tuple[Stage, ...],
+    keys: Keys,
+    path: Path,
+    problems: Problems,
 ) -> None:
     used = set().union(*(_names(stage) for stage in stages)) if stages else set()
     used |= {name for text in (keys.env or {}).values() for name in placeholder_names(text)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-MOST_FILE_BYTES = 256 << 20  # of a study file, a task file or a file of settings; all of it is held in memory
-MOST_YAML_BYTES = 4 << 20  # of a study file without its long lists: YAML is read at a few hundred kB a second
+# Of a study file, a task file or a file of settings; all of it is held in memory.
+MOST_FILE_BYTES = 256 << 20
+# Of a study file without its long lists: YAML is read at a few hundred kB a second.
+MOST_YAML_BYTES = 4 << 20
 MOST_TRIALS = 10_000_000  # of a study: each has a line in trials.jsonl
 MOST_VALUES = 10_000_000  # of one parameter
 DEEPEST = 50  # lists and mappings inside each other
-MOST_DIGITS = 300  # of a whole number: larger ones cannot be compared with numbers that have a fraction
+# Of a whole number: larger ones cannot be compared with numbers that have a fraction.
+MOST_DIGITS = 300
 MOST_REPEATED = 1_000_000  # values that aliases (`*name`) may stand for, all together
 
 FILE_HINT = "put the settings into a CSV, JSON or JSONL file: parameters: {file: settings.csv}"

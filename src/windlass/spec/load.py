@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 
-from windlass.counted import counted
-from windlass.errors import InputError, Problem
-from windlass.ids import slug
+from windlass.core.counted import counted
+from windlass.core.errors import InputError, Problem
+from windlass.core.ids import slug
+from windlass.core.paths import FILE_NAMES, SUBFOLDER, TASK_ENDINGS, YAML_ENDINGS, find_study_file
 from windlass.model import Metric, Space, Study
-from windlass.paths import FILE_NAMES, SUBFOLDER, TASK_ENDINGS, YAML_ENDINGS, find_study_file
 from windlass.search.template import placeholder_names
+from windlass.settings import flagged, rows_of
 from windlass.spec.build import Overrides, Place, build_study
 from windlass.spec.document import Document, parse_document
-from windlass.spec.fields import check_metric, check_repeat, check_seeds
+from windlass.spec.fields import check_metric
+from windlass.spec.fields_search import check_repeat, check_seeds
 from windlass.spec.not_tasks import find_program
 from windlass.spec.project import locate_project
 from windlass.spec.read_text import read_text
-from windlass.spec.schema import StudyKeys
 from windlass.spec.space import REPEAT_NAME, repetitions
 from windlass.spec.tasks import parse_tasks
 from windlass.spec.words import mentions_variable
@@ -25,6 +26,8 @@ from windlass.spec.words import mentions_variable
 _COMMON_STEMS = frozenset(name.rsplit(".", 1)[0] for name in FILE_NAMES)
 
 NO_OVERRIDES = Overrides()
+# What the command line may give for a file of commands.
+_OF_TASKS = ("name", "seeds", "repeat", "metric")
 
 
 def load_study(path: str, overrides: Overrides = NO_OVERRIDES) -> Study:
@@ -35,7 +38,9 @@ def load_study(path: str, overrides: Overrides = NO_OVERRIDES) -> Study:
     if os.path.isdir(path):
         found = find_study_file(path)
         if found is None:
-            raise InputError([Problem("there is no study file in this folder", "windlass init", path)])
+            raise InputError(
+                [Problem("there is no study file in this folder", "windlass init", path)]
+            )
         path = found
     text = read_text(path, "windlass init writes one")
     if path.endswith(TASK_ENDINGS):
@@ -57,7 +62,7 @@ def _looks_like_study(document: Document) -> bool:
     """A mapping; in a file without YAML's ending, one with a key that studies have."""
     if not isinstance(document.value, dict):
         return False
-    return document.file.endswith(YAML_ENDINGS) or any(key in StudyKeys.model_fields for key in document.value)
+    return document.file.endswith(YAML_ENDINGS) or any(key in rows_of("") for key in document.value)
 
 
 def _not_a_study(document: Document) -> Problem:
@@ -82,18 +87,23 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
     if program is not None:
         raise InputError([program])
     tasks, problems = parse_tasks(text, path)
-    for option in ("params", "trials", "method", "search_seed"):
-        if getattr(overrides, option):
-            label = "--" + option.removesuffix("s" if option == "params" else "").replace("_", "-")
-            problems.append(Problem("a file of commands has no parameters to search", "write a study.yaml", label))
+    searched = [
+        row.flag for row in flagged() if row.name in overrides.given and row.name not in _OF_TASKS
+    ]
+    for flag in ["--param"] * bool(overrides.params) + searched:
+        problems.append(
+            Problem("a file of commands has no parameters to search", "write a study.yaml", flag)
+        )
     warnings: list[str] = []
     variable = next(filter(None, map(mentions_variable, tasks)), None)
     if variable:
-        warnings.append(f"{variable} in a command is passed on as it stands; `bash -c '…'` would replace it")
+        warnings.append(
+            f"{variable} in a command is passed on as it stands; `bash -c '…'` would replace it"
+        )
     seeds = _task_seeds(tasks, overrides, problems, warnings)
     repeats = _task_repeats(overrides, problems)
     place = _place(path)
-    name = slug(overrides.name or place.default_name)
+    name = slug(overrides.given.get("name") or place.default_name)
     project_dir, misplaced = locate_project(place.folder, name, place.source, warnings)
     problems += misplaced
     if problems:
@@ -102,7 +112,10 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
         name=name,
         stages=(),
         space=Space(
-            "list", seeds=seeds or repeats, seed_name=REPEAT_NAME if repeats else "seed", repeats=bool(repeats)
+            "list",
+            seeds=seeds or repeats,
+            seed_name=REPEAT_NAME if repeats else "seed",
+            repeats=bool(repeats),
         ),
         workdir=place.folder,
         project_dir=project_dir,
@@ -116,33 +129,42 @@ def _task_study(text: str, path: str, overrides: Overrides) -> Study:
 
 
 def _task_repeats(overrides: Overrides, problems: list[Problem]) -> tuple[int, ...]:
-    if overrides.repeat is None:
+    if "repeat" not in overrides.given:
         return ()
-    if overrides.seeds is not None:
-        problems.append(Problem("either seeds or repetitions, not both", "leave one of them out", "--repeat"))
+    if "seeds" in overrides.given:
+        problems.append(
+            Problem("either seeds or repetitions, not both", "leave one of them out", "--repeat")
+        )
     try:
-        return repetitions(check_repeat(overrides.repeat))
+        return repetitions(check_repeat(overrides.given["repeat"]))
     except ValueError as error:
         problems.append(Problem(str(error), "--repeat 30", "--repeat"))
         return ()
 
 
 def _task_metric(overrides: Overrides) -> Metric | None:
-    return check_metric(overrides.metric) if overrides.metric else None
+    return check_metric(overrides.given["metric"]) if "metric" in overrides.given else None
 
 
 def _task_seeds(
-    tasks: tuple[tuple[str, ...], ...], overrides: Overrides, problems: list[Problem], warnings: list[str]
+    tasks: tuple[tuple[str, ...], ...],
+    overrides: Overrides,
+    problems: list[Problem],
+    warnings: list[str],
 ) -> tuple[int, ...]:
-    if overrides.seeds is None:
+    if "seeds" not in overrides.given:
         return ()
     try:
-        seeds = check_seeds(overrides.seeds)
+        seeds = check_seeds(overrides.given["seeds"])
     except ValueError as error:
         problems.append(Problem(str(error), "--seeds 5", "--seeds"))
         return ()
     if not any("seed" in placeholder_names(word) for words in tasks for word in words):
-        problems.append(Problem("no line uses the seed", "python train.py --seed {seed}", "--seeds"))
+        problems.append(
+            Problem("no line uses the seed", "python train.py --seed {seed}", "--seeds")
+        )
     if len(seeds) <= 3:
-        warnings.append(f"{counted(len(seeds), 'seed says', 'seeds say')} little about chance; 5 or more are usual")
+        warnings.append(
+            f"{counted(len(seeds), 'seed says', 'seeds say')} little about chance; 5 or more are usual"
+        )
     return seeds

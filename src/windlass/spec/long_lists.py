@@ -88,7 +88,9 @@ def _take_block(text: str, found: list[LongList]) -> str:
     return "\n".join(kept[:-1])
 
 
-def _end_run(run: list[Value], indent: str, lines: list[str], stop: int, found: list[LongList]) -> list[str]:
+def _end_run(
+    run: list[Value], indent: str, lines: list[str], stop: int, found: list[LongList]
+) -> list[str]:
     """The lines that stand for a run which ends before line `stop`: itself where it is short."""
     first = stop - len(run)
     if len(run) < _LONG:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from windlass.paths import NODE_VARIABLES
+from windlass.core.meant import did_you_mean
+from windlass.core.paths import NODE_VARIABLES
 from windlass.spec.document import Path, Problems
-from windlass.spec.structure import did_you_mean
 
 DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 
@@ -28,9 +28,14 @@ def has_macros(words: Iterable[str]) -> bool:
     return any(name in KNOWN or name.startswith("envvar:") for name in names)
 
 
-def replace_macros(words: Iterable[str], program: str | None, path: Path, problems: Problems) -> tuple[str, ...]:
+def replace_macros(
+    words: Iterable[str], program: str | None, path: Path, problems: Problems
+) -> tuple[str, ...]:
     """The words with every macro replaced; a macro W&B does not have is a problem."""
-    return tuple(_MACRO.sub(lambda match: _replacement(match[1], program, path, problems), word) for word in words)
+    return tuple(
+        _MACRO.sub(lambda match: _replacement(match[1], program, path, problems), word)
+        for word in words
+    )
 
 
 def _replacement(name: str, program: str | None, path: Path, problems: Problems) -> str:
@@ -40,14 +45,18 @@ def _replacement(name: str, program: str | None, path: Path, problems: Problems)
         return "python"
     if name == "program":
         if program is None:
-            problems.add(path, "the command has ${program}, and there is no program", "program: train.py")
+            problems.add(
+                path, "the command has ${program}, and there is no program", "program: train.py"
+            )
         return program or ""
     if name in NODE_VARIABLES:
         return f"${{{name}}}"
     if name.startswith("envvar:"):
         return "{" + name + "}"
     if name not in _PLACEHOLDERS:
-        hint = did_you_mean(name, KNOWN) or f"${{envvar:{name}}} for the environment variable {name}"
+        hint = (
+            did_you_mean(name, KNOWN) or f"${{envvar:{name}}} for the environment variable {name}"
+        )
         problems.add(path, f"there is no macro ${{{name}}}", hint)
         return ""
     return _PLACEHOLDERS[name]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass.core.meant import nearest_word
 from windlass.spec.document import Path, Problems
-from windlass.spec.schema import StudyKeys
-from windlass.spec.structure import nearest_word
+from windlass.spec.keys import Keys
 
 
-def check_names(keys: StudyKeys, names: Sequence[str], problems: Problems) -> None:
+def check_names(keys: Keys, names: Sequence[str], problems: Problems) -> None:
     """A problem for each name that is no parameter of the study."""
-    said = problems.document.value.get("variants")
+    given = problems.document.value.get("variants")
     for number, name in enumerate(keys.variants or ()):
-        path: Path = ("variants", number) if isinstance(said, list) else ("variants",)
+        path: Path = ("variants", number) if isinstance(given, list) else ("variants",)
         if name not in names:
-            problems.add(path, f"variants: {name!r} is no parameter of this study", _hint(name, names))
+            problems.add(
+                path, f"variants: {name!r} is no parameter of this study", _hint(name, names)
+            )
     steps = keys.progress.steps if keys.progress is not None else None
     if isinstance(steps, str) and steps[1:-1] not in names:
         message = f"progress.steps: {steps[1:-1]!r} is no parameter of this study"

@@ -6,8 +6,8 @@ import os
 import re
 import shlex
 
-from windlass.errors import Problem
-from windlass.paths import TASK_ENDINGS
+from windlass.core.errors import Problem
+from windlass.core.paths import TASK_ENDINGS
 
 # What executes a program whose name ends so; "" where it is executed by itself.
 _INTERPRETERS = {
@@ -45,7 +45,9 @@ def find_program(path: str, text: str) -> Problem | None:
         )
     if ending:
         message = f"files that end in {ending} are neither studies (.yaml, .json) nor files of commands (.txt)"
-        return Problem(message, f"rename {name} so that it ends in .txt, if each line is a command", path)
+        return Problem(
+            message, f"rename {name} so that it ends in .txt, if each line is a command", path
+        )
     return None
 
 
@@ -55,7 +57,12 @@ def _find_shell_script(path: str, text: str) -> Problem | None:
         stripped = line.strip()
         if stripped.startswith("#SBATCH"):
             hint = f"windlass lint {shlex.quote(path)} looks at it, sbatch {shlex.quote(path)} submits it"
-            return Problem("this is a batch script of Slurm's, not a file with one command a line", hint, path, number)
+            return Problem(
+                "this is a batch script of Slurm's, not a file with one command a line",
+                hint,
+                path,
+                number,
+            )
         if _OF_A_SCRIPT.match(stripped):
             return Problem(
                 f"this is a shell script: `{stripped.split()[0]}` acts on other lines, and each is executed alone",

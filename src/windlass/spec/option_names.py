@@ -46,7 +46,11 @@ def _words(name: str) -> list[str]:
 
 def is_logarithmic(name: str) -> bool:
     """True for what is tried in powers of ten, such as a learning rate or a weight decay."""
-    return not _LOGARITHMIC.isdisjoint(_words(name)) or "learning_rate" in name.lower() or "step_size" in name.lower()
+    return (
+        not _LOGARITHMIC.isdisjoint(_words(name))
+        or "learning_rate" in name.lower()
+        or "step_size" in name.lower()
+    )
 
 
 def usual_value(name: str) -> str | None:
@@ -58,9 +62,9 @@ def usual_value(name: str) -> str | None:
 
 def kind_of(name: str, type_name: str, default: str | None, choices: Sequence[str]) -> Kind:
     """From what the help says of the type; else from the default or the choices; else from the name."""
-    said = _KIND_OF_TYPE.get(type_name.strip("<>").lower().split(" ")[0])
-    if said:
-        return said
+    given = _KIND_OF_TYPE.get(type_name.strip("<>").lower().split(" ")[0])
+    if given:
+        return given
     examples = list(choices) or [default or usual_value(name) or ("0" if is_seed(name) else "")]
     if all(example in ("True", "False") for example in examples):
         return "bool"
@@ -99,16 +103,35 @@ def is_output_place(name: str) -> bool:
 
 def is_output_folder(name: str) -> bool:
     """True for an output place that is a folder: what is given there need not be a file of a certain kind."""
-    return is_output_place(name) and (name.lower() in _OUTPUT_NAMES or bool(set(_words(name)) & _FOLDERS))
+    return is_output_place(name) and (
+        name.lower() in _OUTPUT_NAMES or bool(set(_words(name)) & _FOLDERS)
+    )
 
 
-_OUTPUT_NAMES = frozenset({"output", "outputs", "out", "logdir", "outdir", "savedir", "workdir", "rundir", "expdir"})
+_OUTPUT_NAMES = frozenset(
+    {"output", "outputs", "out", "logdir", "outdir", "savedir", "workdir", "rundir", "expdir"}
+)
 _FOLDERS = frozenset({"dir", "directory", "folder"})
 _WRITTEN = frozenset(
-    {"output", "outputs", "out", "log", "logs", "save", "result", "results", "tensorboard", "artifacts"}
+    {
+        "output",
+        "outputs",
+        "out",
+        "log",
+        "logs",
+        "save",
+        "result",
+        "results",
+        "tensorboard",
+        "artifacts",
+    }
 )
-_SAVED = frozenset({"run", "runs", "exp", "experiment", "work", "checkpoint", "checkpoints", "ckpt"})
-_READ = frozenset({"load", "resume", "from", "pretrained", "init", "data", "dataset", "input", "restore", "cache"})
+_SAVED = frozenset(
+    {"run", "runs", "exp", "experiment", "work", "checkpoint", "checkpoints", "ckpt"}
+)
+_READ = frozenset(
+    {"load", "resume", "from", "pretrained", "init", "data", "dataset", "input", "restore", "cache"}
+)
 
 
 def own_place(base: str) -> str:

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.core.meant import did_you_mean
 from windlass.model import Distribution, Parameter
 from windlass.search.template import AGENT_WORDS, ARGS_WORDS
 from windlass.search.values import canonical_json, render_value
 from windlass.spec.distributions import DISTRIBUTIONS, NUMBER_KEYS, default_kind, parse_numbers
 from windlass.spec.document import Path, Problems
-from windlass.spec.structure import did_you_mean
 
 # Any of these makes a mapping W&B's form of one parameter instead of a group of parameters.
-KEYWORDS = frozenset({"value", "values", "min", "max", "distribution", "probabilities", "parameters"})
+KEYWORDS = frozenset(
+    {"value", "values", "min", "max", "distribution", "probabilities", "parameters"}
+)
 _ALLOWED = KEYWORDS | NUMBER_KEYS | {"when"}
 _REPLACED_ON_NODE = re.compile(r"\{(envvar:\w+|args_json_file|checkpoint|checkpoint_dir|resume)\}")
 _BAD_NAME = re.compile(r"[\s={}\x00-\x1f'\"]|^-")
@@ -43,7 +45,12 @@ def parse_parameters(
     for placed in found:
         name = placed.parameter.name
         if name in names:
-            problems.add(placed.path, f"the parameter {name} stands here twice", "keep one of the two", key=True)
+            problems.add(
+                placed.path,
+                f"the parameter {name} stands here twice",
+                "keep one of the two",
+                key=True,
+            )
         names.add(name)
         _check_reserved(placed, problems)
     return found
@@ -52,7 +59,11 @@ def parse_parameters(
 def _check_reserved(placed: Placed, problems: Problems) -> None:
     """Texts that are replaced on the node would not reach the program as they were written."""
     for value in placed.parameter.values:
-        match = _REPLACED_ON_NODE.search(canonical_json(value)) if not isinstance(value, (int, float)) else None
+        match = (
+            _REPLACED_ON_NODE.search(canonical_json(value))
+            if not isinstance(value, (int, float))
+            else None
+        )
         if match:
             message = f"a value of {placed.parameter.name} holds {match[0]}, which has a meaning of its own"
             problems.add(placed.path, message, "use it in the command instead")
@@ -91,7 +102,9 @@ class _Reader:
     def one(self, name: str, value: Any, path: Path, when: When) -> list[Placed]:
         """A parameter, or those of a nested group."""
         if value is None:
-            self._problems.add(path, f"the parameter {name} has no value", f"{name}: [null] for a null", key=True)
+            self._problems.add(
+                path, f"the parameter {name} has no value", f"{name}: [null] for a null", key=True
+            )
             return [Placed(Parameter(name), path)]
         if isinstance(value, list):
             return [Placed(self._choice(name, value, path, when), path)]
@@ -107,7 +120,9 @@ class _Reader:
     def _nested(self, name: str, value: dict[str, Any], path: Path, when: When) -> list[Placed]:
         members = {key: item for key, item in value.items() if key != "when"}
         if not members:
-            self._problems.add(path, f"the parameter {name} has no values", f"{name}: {{values: [1, 2]}}", key=True)
+            self._problems.add(
+                path, f"the parameter {name} has no values", f"{name}: {{values: [1, 2]}}", key=True
+            )
             return [Placed(Parameter(name), path)]
         if NUMBER_KEYS.issuperset(members) and ("mu" in members or "sigma" in members):
             message = f"{name} has {' and '.join(members)}, but no distribution"
@@ -119,7 +134,9 @@ class _Reader:
         self, name: str, values: list[Any], path: Path, when: When, weights: tuple[float, ...] = ()
     ) -> Parameter:
         if not values:
-            self._problems.add(path, f"the parameter {name} has no values: the grid is empty", f"{name}: [1, 2]")
+            self._problems.add(
+                path, f"the parameter {name} has no values: the grid is empty", f"{name}: [1, 2]"
+            )
         seen: set[str] = set()
         for number, value in enumerate(values):
             text = canonical_json(value)
@@ -133,15 +150,22 @@ class _Reader:
         condition = value.get("when", {})
         if not isinstance(condition, dict):
             hint = f"{name}: {{values: [0, 0.9], when: {{optimizer: sgd}}}}"
-            self._problems.add((*path, "when"), f"when of {name} must be a mapping of names to values", hint)
+            self._problems.add(
+                (*path, "when"), f"when of {name} must be a mapping of names to values", hint
+            )
             return {}
-        return {key: tuple(item) if isinstance(item, list) else (item,) for key, item in condition.items()}
+        return {
+            key: tuple(item) if isinstance(item, list) else (item,)
+            for key, item in condition.items()
+        }
 
     def _wandb(self, name: str, value: dict[str, Any], path: Path, when: When) -> Parameter:
         for key in value:
             if key not in _ALLOWED:
                 hint = did_you_mean(key, _ALLOWED)
-                self._problems.add((*path, key), f"the parameter {name} has no key {key!r}", hint, key=True)
+                self._problems.add(
+                    (*path, key), f"the parameter {name} has no key {key!r}", hint, key=True
+                )
                 return Parameter(name)
         kind = value.get("distribution") or default_kind(value)
         if not isinstance(kind, str) or kind not in DISTRIBUTIONS:
@@ -150,30 +174,41 @@ class _Reader:
             return Parameter(name)
         if kind == "constant":
             if "value" not in value:
-                self._problems.add(path, f"the constant {name} has no value", f"{name}: {{value: 1}}", key=True)
+                self._problems.add(
+                    path, f"the constant {name} has no value", f"{name}: {{value: 1}}", key=True
+                )
                 return Parameter(name)
             return Parameter(name, values=(value["value"],), when=when)
         if kind.startswith("categorical"):
             return self._categorical(name, value, path, when)
         numbers = parse_numbers(name, kind, value, path, self._problems)
-        return Parameter(name, distribution=Distribution(kind, numbers), when=when) if numbers else Parameter(name)
+        return (
+            Parameter(name, distribution=Distribution(kind, numbers), when=when)
+            if numbers
+            else Parameter(name)
+        )
 
     def _categorical(self, name: str, value: dict[str, Any], path: Path, when: When) -> Parameter:
         values = value.get("values")
         if not isinstance(values, list):
-            self._problems.add((*path, "values"), f"values of {name} must be a list", f"{name}: {{values: [1, 2]}}")
+            self._problems.add(
+                (*path, "values"), f"values of {name} must be a list", f"{name}: {{values: [1, 2]}}"
+            )
             return Parameter(name)
         weights = value.get("probabilities")
         if weights is None:
             return self._choice(name, values, (*path, "values"), when)
         if not _are_weights(weights) or len(weights) != len(values) or abs(sum(weights) - 1) > 1e-6:
             message = f"probabilities of {name} must be {len(values)} numbers that add up to 1"
-            self._problems.add((*path, "probabilities"), message, "one number for each of the values")
+            self._problems.add(
+                (*path, "probabilities"), message, "one number for each of the values"
+            )
             return Parameter(name)
         return self._choice(name, values, (*path, "values"), when, tuple(weights))
 
 
 def _are_weights(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(item, (int, float)) and not isinstance(item, bool) and item >= 0 for item in value
+        isinstance(item, (int, float)) and not isinstance(item, bool) and item >= 0
+        for item in value
     )

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 
-from windlass.errors import Problem
-from windlass.paths import STUDIES, StudyPaths, find_project, passed_over, why_no_project, why_no_study
+from windlass.core.errors import Problem
+from windlass.core.paths import (
+    STUDIES,
+    StudyPaths,
+    find_project,
+    passed_over,
+    why_no_project,
+    why_no_study,
+)
 
 
-def locate_project(workdir: str, study_name: str, source: str, warnings: list[str]) -> tuple[str, list[Problem]]:
+def locate_project(
+    workdir: str, study_name: str, source: str, warnings: list[str]
+) -> tuple[str, list[Problem]]:
     """The root of the project that trials are executed in, and a problem where it cannot be one.
 
     A warning is added where a folder above, which does not count as a project, holds a study of the same name: that
@@ -25,7 +34,9 @@ def locate_project(workdir: str, study_name: str, source: str, warnings: list[st
         old = os.path.join(folder, STUDIES, study_name)
         new = os.path.join(project, STUDIES)
         # A folder that all users can write to is passed over, and is the project's root where the study is in itself.
-        if os.path.realpath(folder) != os.path.realpath(project) and os.path.isfile(StudyPaths(old).plan):
+        if os.path.realpath(folder) != os.path.realpath(project) and os.path.isfile(
+            StudyPaths(old).plan
+        ):
             command = f"mkdir -p {shlex.quote(new)} && mv {shlex.quote(old)} {shlex.quote(new)}"
             warnings.append(
                 f"{old} is not continued: {folder} {why_no_project(folder)} and is no project's root. "

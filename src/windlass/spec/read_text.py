@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from windlass.errors import InputError, Problem
+from windlass.core.errors import InputError, Problem
+from windlass.core.meant import nearest_word
 from windlass.spec.limits import MOST_FILE_BYTES
-from windlass.spec.structure import nearest_word
 
 
 def read_text(path: str, otherwise: str) -> str:

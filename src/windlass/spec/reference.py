@@ -1,19 +1,18 @@
-"""The reference of the study file, rendered from the schema, so that it cannot fall behind the code."""
+"""The reference of the study file, rendered from the table of settings, so that it cannot fall behind the code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pydantic.fields import FieldInfo
-
-from windlass.spec.schema import StudyKeys
-from windlass.spec.sections import SECTIONS
+from windlass.settings import Row, rows_of, section_names
+from windlass.spec.kinds import kind_label
+from windlass.spec.schema import describe
 
 _HEAD = """\
 # The study file
 
 `study.yaml` holds the command that already works and the values to try. A plain W&B `sweep.yaml` is a
-study too, and so is a text file of one command a line. This page is generated from the code.
+study too, and so is a text file of one command a line. This page is generated from the code, and so is
+[study.schema.json](study.schema.json), a JSON schema with which editors complete and check a study file:
+begin the file with `# yaml-language-server: $schema=` and the path or address of the schema.
 
 ```yaml
 command: python train.py --lr {lr} --seed {seed}
@@ -115,22 +114,24 @@ every seed. A line that stands there twice is two trials.
 """
 
 
+_WHERE = {"slurm": "counts with Slurm", "local": "counts on this machine"}
+
+
 def render_study_reference() -> str:
     """The whole page as Markdown: key by key with type, default, meaning and example."""
-    parts = [_HEAD, "## Keys\n"]
-    parts += [_render_key(name, field, "###") for name, field in StudyKeys.model_fields.items()]
-    for title, keys in SECTIONS.items():
-        parts.append(f"## Keys of `{title}`\n")
-        parts += [_render_key(field.alias or name, field, "###") for name, field in keys.model_fields.items()]
+    parts = [_HEAD, "## Keys\n", *map(_render_row, rows_of("").values())]
+    for section in section_names():
+        parts += [f"## Keys of `{section}`\n", *map(_render_row, rows_of(section).values())]
     parts += [_PLACEHOLDERS, _DISTRIBUTIONS]
     return "\n".join(parts)
 
 
-def _render_key(name: str, field: FieldInfo, heading: str) -> str:
-    extra = field.json_schema_extra
-    facts: Mapping[str, object] = extra if isinstance(extra, dict) else {}
-    return (
-        f"{heading} `{name}`\n\n{field.description}\n\n"
-        f"- type: {facts.get('kind')}\n- default: {facts.get('default')}\n\n"
-        f"```yaml\n{facts.get('example')}\n```\n"
-    )
+def _render_row(row: Row) -> str:
+    facts = [f"type: {kind_label(row)}", f"default: {row.default_text or 'none'}"]
+    if row.flags:
+        facts.append(f"option: {', '.join(f'`{flag}`' for flag in row.flags)}")
+    if row.where in _WHERE:
+        facts.append(_WHERE[row.where])
+    value = row.example if row.example.startswith("\n") else f" {row.example}"
+    listed = "\n".join(f"- {fact}" for fact in facts)
+    return f"### `{row.name}`\n\n{describe(row)}\n\n{listed}\n\n```yaml\n{row.name}:{value}\n```\n"

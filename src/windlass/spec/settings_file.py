@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from windlass.errors import InputError, Problem
+from windlass.core.errors import InputError, Problem
 from windlass.model import Written
 from windlass.search.values import canonical_json
 from windlass.spec.document import parse_scalar
+from windlass.spec.keys import Keys
 from windlass.spec.limits import DEEPEST, MOST_DIGITS, MOST_TRIALS
 from windlass.spec.parameters import name_problem
 from windlass.spec.read_text import read_text
-from windlass.spec.schema import StudyKeys
 
 KEY = "file"
 ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 _Placed = tuple[Row, int]
 
 
-def find_settings_file(keys: StudyKeys) -> str | None:
+def find_settings_file(keys: Keys) -> str | None:
     """The file that `parameters` names as a source of settings; None where there is none.
 
     A command that has a placeholder `{file}` means a parameter of that name.
@@ -98,7 +98,9 @@ class _FileProblems:
 
     def end(self) -> None:
         if self.count > _MOST_SHOWN:
-            self._found.append(Problem(f"there are {self.count - _MOST_SHOWN:,} more problems", "", self._path))
+            self._found.append(
+                Problem(f"there are {self.count - _MOST_SHOWN:,} more problems", "", self._path)
+            )
 
 
 def _check_rows(placed: Iterator[_Placed], problems: _FileProblems) -> tuple[Row, ...]:
@@ -117,7 +119,9 @@ def _check_rows(placed: Iterator[_Placed], problems: _FileProblems) -> tuple[Row
             names.add(name)
         place, first = lines.setdefault(_hash(row), (len(rows), line))
         if place != len(rows) and canonical_json(rows[place]) == canonical_json(row):
-            problems.add(f"these settings stand in line {first} already", "keep one of the two", line)
+            problems.add(
+                f"these settings stand in line {first} already", "keep one of the two", line
+            )
         rows.append(row)
     return tuple(rows)
 
@@ -148,10 +152,14 @@ def _read_table(text: str, delimiter: str, problems: _FileProblems) -> Iterator[
                     return
                 continue
             if len(cells) != len(names):
-                problems.add(f"this row has {len(cells)} cells, and the header has {len(names)}", "", line)
+                problems.add(
+                    f"this row has {len(cells)} cells, and the header has {len(names)}", "", line
+                )
                 continue
             stripped = map(str.strip, cells)
-            row = {name: _parse_cell(cell) for name, cell in zip(names, stripped, strict=True) if cell}
+            row = {
+                name: _parse_cell(cell) for name, cell in zip(names, stripped, strict=True) if cell
+            }
             yield row, line
     except csv.Error as error:
         problems.add(f"this is not valid CSV: {error}", "close every quote", before + 1)
@@ -161,7 +169,9 @@ def _is_header(names: list[str], line: int, problems: _FileProblems) -> bool:
     count = problems.count
     for number, name in enumerate(names, 1):
         if not name:
-            problems.add(f"column {number} has no name", "the first line names the parameters", line)
+            problems.add(
+                f"column {number} has no name", "the first line names the parameters", line
+            )
         elif name in names[: number - 1]:
             problems.add(f"the column {name} stands here twice", "keep one of the two", line)
     return problems.count == count
@@ -183,13 +193,18 @@ def _decoder() -> json.JSONDecoder:
         return Written(float(text), text.lower().replace("infinity", "inf"))
 
     return json.JSONDecoder(
-        object_pairs_hook=_pairs, parse_float=parse_float, parse_int=_parse_int, parse_constant=parse_constant
+        object_pairs_hook=_pairs,
+        parse_float=parse_float,
+        parse_int=_parse_int,
+        parse_constant=parse_constant,
     )
 
 
 def _parse_int(text: str) -> int:
     if len(text) > MOST_DIGITS:
-        raise ValueError(f"a whole number has more than {MOST_DIGITS} digits; put it in quotes to pass it on as text")
+        raise ValueError(
+            f"a whole number has more than {MOST_DIGITS} digits; put it in quotes to pass it on as text"
+        )
     return int(text)
 
 
@@ -226,7 +241,11 @@ def _read_json(text: str, problems: _FileProblems) -> Iterator[_Placed]:
         if text[place : place + 1] == ",":
             place = _end(blank, text, place + 1)
         elif text[place : place + 1] != "]":
-            problems.add("this is not valid JSON: a comma or ] is missing", "", 1 + text.count("\n", 0, place))
+            problems.add(
+                "this is not valid JSON: a comma or ] is missing",
+                "",
+                1 + text.count("\n", 0, place),
+            )
             return
 
 
@@ -243,7 +262,9 @@ def _read_json_lines(text: str, problems: _FileProblems) -> Iterator[_Placed]:
         try:
             row = decode(written)
         except (ValueError, RecursionError) as error:
-            problems.add(f"this is not valid JSON: {_explain(error)}", '{"lr": 0.1, "hidden": 64}', line)
+            problems.add(
+                f"this is not valid JSON: {_explain(error)}", '{"lr": 0.1, "hidden": 64}', line
+            )
             continue
         if _is_row(row, line, problems):
             yield row, line
@@ -257,7 +278,9 @@ def _explain(error: Exception) -> str:
 
 def _is_row(row: Any, line: int, problems: _FileProblems) -> bool:
     if not isinstance(row, dict) or not row:
-        problems.add("each row must be a mapping of names to values", '{"lr": 0.1, "hidden": 64}', line)
+        problems.add(
+            "each row must be a mapping of names to values", '{"lr": 0.1, "hidden": 64}', line
+        )
         return False
     for value in row.values():
         if isinstance(value, (dict, list)) and _depth(value) > DEEPEST:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from windlass.counted import counted
-from windlass.errors import InputError
+from windlass.core.counted import counted
+from windlass.core.errors import InputError
+from windlass.core.meant import did_you_mean
 from windlass.model import Parameter, Space
 from windlass.search.grid import is_discrete, size_of, values_of
+from windlass.search.methods.base import searcher_type
 from windlass.search.sampling import can_repeat
 from windlass.search.settings import count_distinct, count_settings, iterate_settings
 from windlass.search.values import canonical_json, render_value, value_key
 from windlass.spec.distributions import LISTABLE
 from windlass.spec.document import Path, Problems
+from windlass.spec.keys import Keys
 from windlass.spec.limits import MOST_TRIALS, MOST_VALUES, show_count
 from windlass.spec.parameters import Placed, check_name
-from windlass.spec.schema import StudyKeys
-from windlass.spec.structure import did_you_mean
 
 _PARAMETERS: Path = ("parameters",)
 _MOST_COMPARED = 1_000_000  # values of a parameter that a rule is compared with
@@ -31,7 +32,7 @@ REPEAT_NAME = "repeat"  # the setting that tells repetitions of a command apart
 
 
 def build_space(
-    keys: StudyKeys,
+    keys: Keys,
     placed: list[Placed],
     file_rows: tuple[Mapping[str, Any], ...] | None,
     problems: Problems,
@@ -45,7 +46,7 @@ def build_space(
     if isinstance(keys.parameters, list):
         rows = _parse_rows(keys.parameters, problems)
     is_list = bool(rows) or file_rows is not None
-    method: Literal["grid", "random", "list"] = keys.method or ("list" if is_list else "grid")
+    method = keys.method or ("list" if is_list else "grid")
     is_refused = keys.method is None and problems.document.value.get("method") is not None
     if is_refused:
         pass  # it has a problem of its own; what another method would make of the parameters is beside the point
@@ -82,7 +83,9 @@ def build_space(
 
 
 def _as_values(rule: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(value) if isinstance(value, list) else (value,) for name, value in rule.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else (value,) for name, value in rule.items()
+    }
 
 
 def names_of(space: Space) -> list[str]:
@@ -97,44 +100,60 @@ def _parse_rows(value: list[Any], problems: Problems) -> tuple[Mapping[str, Any]
     rows: list[Mapping[str, Any]] = []
     seen: dict[str, int] = {}
     if not value:
-        problems.add(_PARAMETERS, "the list of settings is empty", "parameters: [{lr: 0.1}, {lr: 0.01}]")
+        problems.add(
+            _PARAMETERS, "the list of settings is empty", "parameters: [{lr: 0.1}, {lr: 0.01}]"
+        )
     for number, row in enumerate(value):
         path = (*_PARAMETERS, number)
         if not isinstance(row, dict) or not row:
-            problems.add(path, "each row must be a mapping of names to values", "- {lr: 0.1, hidden: 64}")
+            problems.add(
+                path, "each row must be a mapping of names to values", "- {lr: 0.1, hidden: 64}"
+            )
             continue
         for name in row:
             check_name(name, (*path, name), problems)
         text = canonical_json(row)
         if text in seen:
-            problems.add(path, f"this row is the same as row {seen[text] + 1}", "keep one of the two")
+            problems.add(
+                path, f"this row is the same as row {seen[text] + 1}", "keep one of the two"
+            )
         seen.setdefault(text, number)
         rows.append(row)
     return tuple(rows)
 
 
-def _check_method(method: str, keys: StudyKeys, placed: list[Placed], problems: Problems) -> None:
+def _check_method(method: str, keys: Keys, placed: list[Placed], problems: Problems) -> None:
     is_rows = isinstance(keys.parameters, list)
     if (method == "list") != is_rows and keys.parameters is not None:
         message = "method list takes a list of mappings as parameters"
         hint = "parameters: [{lr: 0.1}, {lr: 0.01}]" if not is_rows else "method: list"
         problems.add(("method",), message, hint)
-    elif method == "random" and keys.trials is None:
-        problems.add(("method",), "method random needs to know how many settings to draw", "trials: 50")
-    elif method == "random" and not placed:
-        problems.add(("method",), "method random has no parameters to draw", "method: grid")
-    elif method == "grid":
+    elif searcher_type(method).draws and keys.trials is None:
+        problems.add(
+            ("method",), f"method {method} needs to know how many settings to draw", "trials: 50"
+        )
+    elif searcher_type(method).draws and not placed:
+        problems.add(("method",), f"method {method} has no parameters to draw", "method: grid")
+    elif method != "list" and not searcher_type(method).draws:
         _check_listable(placed, problems)
 
 
-def _check_file(method: str, rows: Sequence[Mapping[str, Any]], placed: list[Placed], problems: Problems) -> None:
+def _check_file(
+    method: str, rows: Sequence[Mapping[str, Any]], placed: list[Placed], problems: Problems
+) -> None:
     """Each row of the file is combined with all values of the other parameters."""
     if method != "list":
-        problems.add(("method",), f"method {method} does not go with settings from a file", "remove the line method:")
+        problems.add(
+            ("method",),
+            f"method {method} does not go with settings from a file",
+            "remove the line method:",
+        )
     columns = {name for row in rows for name in row}
     for item in placed:
         if item.parameter.name in columns:
-            message = f"{item.parameter.name} is a column of the file with settings, and a parameter too"
+            message = (
+                f"{item.parameter.name} is a column of the file with settings, and a parameter too"
+            )
             problems.add(item.path, message, "remove one of the two", key=True)
     _check_listable(placed, problems)
 
@@ -145,14 +164,20 @@ def _check_listable(placed: list[Placed], problems: Problems) -> None:
         kind = parameter.distribution.kind if parameter.distribution else "categorical"
         if kind not in LISTABLE:
             message = f"a grid cannot list the values of {parameter.name} ({kind})"
-            problems.add(path, message, "method: random and trials: 50, or give a list of values", key=True)
+            problems.add(
+                path, message, "method: random and trials: 50, or give a list of values", key=True
+            )
         elif is_discrete(parameter) and size_of(values_of(parameter)) > MOST_VALUES:
             count = show_count(size_of(values_of(parameter)))
             message = f"a grid cannot list the {count} values of {parameter.name}"
-            problems.add(path, message, "method: random and trials: 50, or a smaller range", key=True)
+            problems.add(
+                path, message, "method: random and trials: 50, or a smaller range", key=True
+            )
         elif parameter.weights:
             message = f"probabilities of {parameter.name} have no meaning in a grid"
-            problems.add((*path, "probabilities"), message, "method: random and trials: 50", key=True)
+            problems.add(
+                (*path, "probabilities"), message, "method: random and trials: 50", key=True
+            )
 
 
 def repetitions(repeat: int | None) -> tuple[int, ...]:
@@ -160,14 +185,22 @@ def repetitions(repeat: int | None) -> tuple[int, ...]:
     return tuple(range(1, repeat + 1)) if repeat is not None and repeat > 1 else ()
 
 
-def _check_repeat(keys: StudyKeys, problems: Problems) -> None:
+def _check_repeat(keys: Keys, problems: Problems) -> None:
     if keys.repeat is not None and keys.seeds:
         more = f"seeds: {keys.repeat * len(keys.seeds)}"
         problems.add(
-            ("repeat",), "the study has seeds, and each of them is a repetition", f"{more}, or no seeds", key=True
+            ("repeat",),
+            "the study has seeds, and each of them is a repetition",
+            f"{more}, or no seeds",
+            key=True,
         )
     elif keys.repeat is not None and keys.seed_name is not None:
-        problems.add(("repeat",), "seed_name names a seed, and a repetition has none", "remove seed_name", key=True)
+        problems.add(
+            ("repeat",),
+            "seed_name names a seed, and a repetition has none",
+            "remove seed_name",
+            key=True,
+        )
 
 
 def _check_seed_name(space: Space, problems: Problems) -> None:
@@ -186,10 +219,14 @@ def _check_zips(space: Space, problems: Problems) -> None:
     for group in space.zips:
         unknown = [name for name in group if name not in by_name]
         for name in unknown:
-            problems.add(("zip",), f"zip names {name!r}, which is no parameter", did_you_mean(name, by_name))
+            problems.add(
+                ("zip",), f"zip names {name!r}, which is no parameter", did_you_mean(name, by_name)
+            )
         for name in group:
             if name in used:
-                problems.add(("zip",), f"{name} stands in zip twice", "a parameter can be in one group")
+                problems.add(
+                    ("zip",), f"{name} stands in zip twice", "a parameter can be in one group"
+                )
             used.add(name)
         if unknown:
             continue
@@ -197,7 +234,11 @@ def _check_zips(space: Space, problems: Problems) -> None:
         if not all(member.values or member.distribution for member in members):
             continue  # has a problem of its own
         if any(member.distribution is not None or member.weights for member in members):
-            problems.add(("zip",), f"zip of {', '.join(group)} needs plain lists of values", "give each a list")
+            problems.add(
+                ("zip",),
+                f"zip of {', '.join(group)} needs plain lists of values",
+                "give each a list",
+            )
             continue
         if len({len(member.values) for member in members}) > 1:
             lengths = ", ".join(f"{member.name} has {len(member.values)}" for member in members)
@@ -207,13 +248,20 @@ def _check_zips(space: Space, problems: Problems) -> None:
                 "add or remove values",
             )
         elif len(set(_tuples(members))) < len(members[0].values):
-            problems.add(("zip",), f"the same values of {', '.join(group)} stand together twice", "remove one")
+            problems.add(
+                ("zip",),
+                f"the same values of {', '.join(group)} stand together twice",
+                "remove one",
+            )
         if len({canonical_json(dict(member.when)) for member in members}) > 1:
             problems.add(("zip",), f"zipped parameters must have the same when: {', '.join(group)}")
 
 
 def _tuples(members: Sequence[Parameter]) -> list[str]:
-    return [canonical_json(values) for values in zip(*(member.values for member in members), strict=True)]
+    return [
+        canonical_json(values)
+        for values in zip(*(member.values for member in members), strict=True)
+    ]
 
 
 def _check_conditions(placed: list[Placed], problems: Problems) -> None:
@@ -226,7 +274,9 @@ def _check_conditions(placed: list[Placed], problems: Problems) -> None:
                 message = f"when of {parameter.name} names {name!r}, which is no other parameter"
                 problems.add((*path, name), message, did_you_mean(name, by_name), key=True)
             else:
-                _check_possible(f"when of {parameter.name}", by_name[name], values, (*path, name), problems)
+                _check_possible(
+                    f"when of {parameter.name}", by_name[name], values, (*path, name), problems
+                )
     for circle in _circles(by_name):
         problems.add(
             paths[circle[0]],
@@ -239,7 +289,11 @@ def _circles(by_name: Mapping[str, Parameter]) -> list[list[str]]:
     """The first circle of conditions, if any, as the names along it."""
     for start in by_name:
         trail, reached = [start], {start}
-        stack = [(name, [start, name]) for name in by_name[start].when if name in by_name and name != start]
+        stack = [
+            (name, [start, name])
+            for name in by_name[start].when
+            if name in by_name and name != start
+        ]
         while stack:
             name, trail = stack.pop()
             if name == start:
@@ -247,11 +301,15 @@ def _circles(by_name: Mapping[str, Parameter]) -> list[list[str]]:
             if name in reached:
                 continue
             reached.add(name)
-            stack += [(parent, [*trail, parent]) for parent in by_name[name].when if parent in by_name]
+            stack += [
+                (parent, [*trail, parent]) for parent in by_name[name].when if parent in by_name
+            ]
     return []
 
 
-def _check_possible(where: str, parameter: Parameter, values: Sequence[Any], path: Path, problems: Problems) -> None:
+def _check_possible(
+    where: str, parameter: Parameter, values: Sequence[Any], path: Path, problems: Problems
+) -> None:
     """A value that the parameter never takes is a typing mistake."""
     if not is_discrete(parameter):
         problems.add(
@@ -261,11 +319,15 @@ def _check_possible(where: str, parameter: Parameter, values: Sequence[Any], pat
         )
         return
     possible = values_of(parameter)
-    known = {value_key(value) for value in possible} if size_of(possible) <= _MOST_COMPARED else set()
+    known = (
+        {value_key(value) for value in possible} if size_of(possible) <= _MOST_COMPARED else set()
+    )
     for value in values:
         if known and value_key(value) not in known:
             shown = ", ".join(render_value(item) for item in possible[:8])
-            hint = did_you_mean(render_value(value), [render_value(item) for item in possible[:_MOST_HINTS]])
+            hint = did_you_mean(
+                render_value(value), [render_value(item) for item in possible[:_MOST_HINTS]]
+            )
             message = f"{where} names {render_value(value)}, which {parameter.name} never is (it is {shown})"
             problems.add(path, message, hint)
 
@@ -293,12 +355,14 @@ def _check_size(space: Space, problems: Problems) -> None:
         message = f"{show_count(space.trials or 0)} trials are more than the {MOST_TRIALS:,} that a study may have"
         problems.add(("trials",), message, "trials: 50")
         return
-    if space.method == "random":
+    if searcher_type(space.method).draws:
         _check_draws(space, space.trials or 0, problems)
     count = 0 if problems.found else count_settings(space)
     if count > MOST_TRIALS:
         message = f"these are {show_count(count)} trials; a study may have {MOST_TRIALS:,}"
-        problems.add(_PARAMETERS, message, "fewer values, or method: random and trials: 50", key=True)
+        problems.add(
+            _PARAMETERS, message, "fewer values, or method: random and trials: 50", key=True
+        )
     elif count == 0 and not problems.found:
         _add_empty(problems)
 
@@ -314,7 +378,10 @@ def _check_draws(space: Space, trials: int, problems: Problems) -> None:
     if distinct is None:
         needed = can_repeat(space) or bool(space.exclude)
         try:
-            deque(iterate_settings(replace(space, trials=min(trials, _MOST_DRAWN) if needed else 0)), maxlen=0)
+            deque(
+                iterate_settings(replace(space, trials=min(trials, _MOST_DRAWN) if needed else 0)),
+                maxlen=0,
+            )
         except InputError as error:
             problems.add(("trials",), error.problems[0].message, error.problems[0].hint)
     elif distinct == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.errors import Problem
+from windlass.core.errors import Problem
 from windlass.spec.words import UnclosedQuoteError, first_operator, split_words
 
 
@@ -25,7 +25,9 @@ def parse_tasks(text: str, file: str) -> tuple[tuple[tuple[str, ...], ...], list
         if words:
             tasks.append(words)
     if not tasks and not problems:
-        problems.append(Problem("there is no command in this file", "write one command a line", file))
+        problems.append(
+            Problem("there is no command in this file", "write one command a line", file)
+        )
     return tuple(tasks), sorted(problems, key=lambda problem: problem.line)
 
 
@@ -62,7 +64,9 @@ def _check_backslash(physical: str, number: int, file: str, problems: list[Probl
     blank = after.strip() == "" or after.strip().startswith("#")
     if backslash and after and after[0] in " \t" and blank and (not before or before[-1] in " \t"):
         message = "this backslash does not continue the line: something follows it"
-        problems.append(Problem(message, "end the line with the backslash", file, number, len(before) + 1))
+        problems.append(
+            Problem(message, "end the line with the backslash", file, number, len(before) + 1)
+        )
 
 
 def _words_of(line: _Line, file: str, problems: list[Problem]) -> tuple[str, ...]:
@@ -79,5 +83,7 @@ def _words_of(line: _Line, file: str, problems: list[Problem]) -> tuple[str, ...
         problems.append(Problem(message, "write the line as bash -c '…'", file, line.number))
     elif words and words[0].text.startswith("-"):
         message = f"the line begins with {words[0].text}, which is no command"
-        problems.append(Problem(message, "end the line before it with a backslash", file, line.number))
+        problems.append(
+            Problem(message, "end the line before it with a backslash", file, line.number)
+        )
     return tuple(word.text for word in words)

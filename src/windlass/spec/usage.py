@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
+from windlass.core.meant import nearest_word
 from windlass.model import Space, Stage
 from windlass.search.template import (
     AGENT_WORDS,
@@ -21,7 +22,6 @@ from windlass.spec.commands import PlacedStage
 from windlass.spec.config_file import ConfigReader
 from windlass.spec.document import Path, Problems
 from windlass.spec.space import names_of
-from windlass.spec.structure import nearest_word
 
 
 def check_usage(
@@ -49,7 +49,9 @@ def check_usage(
                 _check_shell(word, path, conditional, problems)
     for path, text in texts.items():
         for name in placeholder_names(text):
-            used.update((name, check_known(name, [*names, *broken], path, problems, with_args=False)))
+            used.update(
+                (name, check_known(name, [*names, *broken], path, problems, with_args=False))
+            )
     if stages and not (ARGS_WORDS | AGENT_WORDS) & used:
         for name in names:
             if name not in used and not config.takes(name):
@@ -57,13 +59,17 @@ def check_usage(
     return used
 
 
-def _check_word(word: str, stage: Stage, path: Path, names: list[str], problems: Problems) -> set[str]:
+def _check_word(
+    word: str, stage: Stage, path: Path, names: list[str], problems: Problems
+) -> set[str]:
     pieces = split_word(word)
     found = {piece.name for piece in pieces if isinstance(piece, Placeholder)}
     meant = {check_known(name, names, path, problems, with_args=True) for name in sorted(found)}
     for name in found:
         if name in ARGS_WORDS and not _stands_alone(word, name, stage.shell):
-            problems.add(path, f"{{{name}}} becomes several words and must stand alone", f"… {{{name}}} …")
+            problems.add(
+                path, f"{{{name}}} becomes several words and must stand alone", f"… {{{name}}} …"
+            )
     return found | meant
 
 
@@ -71,9 +77,15 @@ def _stands_alone(word: str, name: str, shell: bool) -> bool:
     return f"{{{name}}}" in (word.split() if shell else [word])
 
 
-def check_known(name: str, names: list[str], path: Path, problems: Problems, with_args: bool) -> str:
+def check_known(
+    name: str, names: list[str], path: Path, problems: Problems, with_args: bool
+) -> str:
     """The parameter that a placeholder stands for, or, with a problem, the one that was probably meant."""
-    known = {*names, *BUILT_IN, *((ARGS_WORDS | AGENT_WORDS | CHECKPOINT_WORDS) if with_args else ())}
+    known = {
+        *names,
+        *BUILT_IN,
+        *((ARGS_WORDS | AGENT_WORDS | CHECKPOINT_WORDS) if with_args else ()),
+    }
     if name in known or (with_args and name.startswith(ENVVAR_PREFIX)):
         return name
     nearest = nearest_word(name, [*names, *BUILT_IN, "args"])
@@ -122,24 +134,37 @@ def _quoted_positions(text: str) -> set[int]:
 
 
 def _add_unused(
-    name: str, placed: PlacedStage, space: Space, places: Mapping[str, Path], problems: Problems, config: ConfigReader
+    name: str,
+    placed: PlacedStage,
+    space: Space,
+    places: Mapping[str, Path],
+    problems: Problems,
+    config: ConfigReader,
 ) -> None:
     stage, path = placed
     is_seed = bool(space.seeds) and name == space.seed_name
     if config.file:
         place = ("seeds",) if is_seed else places.get(name, ("parameters",))
-        problems.add(place, f"{config.file} has no key {name!r}", config.hint_for(name, is_seed), key=True)
+        problems.add(
+            place, f"{config.file} has no key {name!r}", config.hint_for(name, is_seed), key=True
+        )
         return
     written = problems.document.value.get(path[0]) if len(path) == 1 else None
-    command = written.strip() if isinstance(written, str) and path[0] == "command" else _join(stage.words)
+    command = (
+        written.strip() if isinstance(written, str) and path[0] == "command" else _join(stage.words)
+    )
     if is_seed:
         message, hint = "no command uses the seed", f"command: {command} --{name} {{{name}}}"
         problems.add(("seeds",), message, hint, key=True)
         return
     hint = f"command: {command} --{name} {{{name}}}, or {{args}} for all parameters"
-    problems.add(places.get(name, ("parameters",)), f"no command uses the parameter {name}", hint, key=True)
+    problems.add(
+        places.get(name, ("parameters",)), f"no command uses the parameter {name}", hint, key=True
+    )
 
 
 def _join(words: Iterable[str]) -> str:
     """Words as a command line; placeholders stay readable."""
-    return " ".join(word if placeholder_names(word) and " " not in word else shlex.quote(word) for word in words)
+    return " ".join(
+        word if placeholder_names(word) and " " not in word else shlex.quote(word) for word in words
+    )

@@ -7,12 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.paths import NODE_VARIABLES, SHELLS
+from windlass.core.paths import NODE_VARIABLES, SHELLS
 
 _VARIABLE = re.compile(r"\$\{?([^\W\d]\w*)")
 _LISTED_VALUE = re.compile(r"[\w.+/-]+")
 _LISTED_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>", ">&2", "1>&2"})
+OPERATORS = frozenset(
+    {"|", "||", "&", "&&", ";", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>", ">&2", "1>&2"}
+)
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.collect.leftovers import Leftover
-from windlass.counted import counted
-from windlass.view.outputs import render_bytes
+from windlass.core.counted import counted
+from windlass.core.units import render_bytes
+from windlass.view.table import render_columns
 
 
-def render_leftovers(leftovers: Sequence[Leftover], spared: Mapping[str, str], removed: bool) -> str:
+def render_leftovers(
+    leftovers: Sequence[Leftover], spared: Mapping[str, str], removed: bool
+) -> str:
     """One line a leftover, largest first, and what it comes to."""
-    lines = [
-        f"{render_bytes(leftover.size):>8}  {leftover.path}  ({leftover.what})"
-        for leftover in sorted(leftovers, key=lambda leftover: -leftover.size)
-    ]
-    lines += [f"{'':>8}  {name} is not touched: {why}" for name, why in spared.items()]
+    ordered = sorted(leftovers, key=lambda leftover: -leftover.size)
+    rows = [(render_bytes(one.size), f"{one.path}  ({one.what})") for one in ordered]
+    rows += [("", f"{name} is not touched: {why}") for name, why in spared.items()]
+    lines = render_columns(rows, right={0})
     total = render_bytes(sum(leftover.size for leftover in leftovers))
     files = sum(leftover.files for leftover in leftovers)
     if not leftovers:
@@ -28,7 +30,9 @@ def render_leftovers(leftovers: Sequence[Leftover], spared: Mapping[str, str], r
     return "\n".join(lines)
 
 
-def render_swept(folders: Sequence[Mapping[str, Any]], refused: Mapping[str, str], late: Sequence[str]) -> str:
+def render_swept(
+    folders: Sequence[Mapping[str, Any]], refused: Mapping[str, str], late: Sequence[str]
+) -> str:
     """What jobs on nodes have done, folder by folder."""
     lines = []
     for folder in folders:
@@ -37,7 +41,9 @@ def render_swept(folders: Sequence[Mapping[str, Any]], refused: Mapping[str, str
         lines.append(f"{folder['node']}: {folder['what']} {folder.get('path', '')} ({size}){why}")
     lines += [f"{node}: no job, {why}" for node, why in refused.items()]
     if late:
-        lines.append(f"still waiting for a turn: {', '.join(late)}; they will do it when they get one")
+        lines.append(
+            f"jobs still wait on {', '.join(late)}; they remove the folders there once they start"
+        )
     removed = [folder for folder in folders if folder["what"] == "removed"]
     total = render_bytes(sum(folder.get("bytes", 0) for folder in removed))
     return "\n".join([*lines, f"{counted(len(removed), 'folder')} of dead jobs removed, {total}"])

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.counted import counted
+from windlass.core.counted import counted
+from windlass.core.units import render_duration, render_mb
 from windlass.measured import MPS, PLAIN, Measurement, Probe, Round
 from windlass.view.doctor import explain_seen
-from windlass.view.progress import render_duration
 from windlass.view.table import render_table
 
 _PLOT_ROWS, _PLOT_CELLS = 10, 52
@@ -55,7 +55,9 @@ class Curve:
     @property
     def one(self) -> float | None:
         """The height of one at a time."""
-        alone = [height for mode in (PLAIN, MPS) for k, height in self.points.get(mode, []) if k == 1]
+        alone = [
+            height for mode in (PLAIN, MPS) for k, height in self.points.get(mode, []) if k == 1
+        ]
         return alone[0] if alone else None
 
 
@@ -76,7 +78,10 @@ def curve_of(measurement: Measurement) -> Curve | None:
     return Curve(unit, points, _chosen(measurement, points))
 
 
-def _chosen(measurement: Measurement, points: dict[str, list[tuple[int, float]]]) -> tuple[str, int, float] | None:
+def _chosen(
+    measurement: Measurement, points: dict[str, list[tuple[int, float]]]
+) -> tuple[str, int, float] | None:
+    """The point of the curve that was chosen, as mode, number of trials and height; None where there is none."""
     choice = measurement.choice
     if choice is None:
         return None
@@ -144,11 +149,16 @@ def _axis_labels(places: dict[int, int]) -> str:
 
 
 def _legend(curve: Curve, measurement: Measurement) -> str:
+    """What the signs of the plot mean."""
     parts = []
     if curve.chosen:
-        parts.append(f"{_CHOSEN} chosen: {render_choice(curve.chosen[1], curve.chosen[0], measurement)}")
+        parts.append(
+            f"{_CHOSEN} chosen: {render_choice(curve.chosen[1], curve.chosen[0], measurement)}"
+        )
     if MPS in curve.points:
-        parts += [f"{_MARKS[mode]} {MODE_WORDS[mode]}" for mode in (MPS, PLAIN) if mode in curve.points]
+        parts += [
+            f"{_MARKS[mode]} {MODE_WORDS[mode]}" for mode in (MPS, PLAIN) if mode in curve.points
+        ]
     return "   ".join(parts)
 
 
@@ -179,7 +189,7 @@ def render_curve_table(measurement: Measurement, width: int | None = None) -> st
                 "memory GB": _gigabytes(one.memory_mb),
                 "cores": None if one.cores is None else round(one.cores, 1),
                 "GPU %": None if one.gpu_percent is None else round(one.gpu_percent),
-                "one trial": None if one.trial_s is None else _seconds(one.trial_s),
+                "one trial": None if one.trial_s is None else render_duration(one.trial_s),
                 "note": _note(one, measurement),
             }
         )
@@ -204,21 +214,10 @@ def _gigabytes(megabytes: float | None) -> float | None:
     return None if megabytes is None else round(megabytes / 1024, 1 if megabytes >= 1024 else 2)
 
 
-def _seconds(seconds: float) -> str:
-    """Short times with a digit behind the point: a step may take milliseconds."""
-    if seconds >= 60:
-        return render_duration(seconds)
-    return f"{seconds:.0f}s" if seconds >= 20 else f"{seconds:.2g}s"
-
-
-def _size(megabytes: float) -> str:
-    return f"{megabytes / 1024:.1f} GB" if megabytes >= 1024 else f"{megabytes:.0f} MB"
-
-
 def render_measurement(
-    measurement: Measurement, words: Sequence[str] = ("study.yaml",), ascii_only: bool = False
+    measurement: Measurement, arguments: Sequence[str] = ("study.yaml",), ascii_only: bool = False
 ) -> str:
-    """All that `windlass measure` has to say, down to the next command, in which `words` name the study."""
+    """The whole answer of `windlass measure`, down to the next command, in which `arguments` name the study."""
     parts = [_head(measurement)]
     if measurement.probes:
         parts.append("what one trial needs\n" + render_table(_probe_rows(measurement)))
@@ -227,20 +226,30 @@ def render_measurement(
         parts.append("".join(f"warning: {text}\n" for text in warnings))
     if measurement.rounds:
         shared = "a GPU" if measurement.device else "this machine"
-        parts += [f"how many share {shared} best\n" + render_curve_table(measurement), render_plot(measurement)]
-    parts.append(_choice(measurement, words))
+        parts += [
+            f"how many share {shared} best\n" + render_curve_table(measurement),
+            render_plot(measurement),
+        ]
+    parts.append(_choice(measurement, arguments))
     text = "\n".join(part for part in parts if part)
     return _to_ascii(text) if ascii_only else text
 
 
 def _head(measurement: Measurement) -> str:
+    """When and where was measured, on which device, and which frameworks the trials saw."""
     when = time.strftime("%d %b %H:%M", time.localtime(measurement.when)).lstrip("0")
     device = measurement.device
-    has = [counted(measurement.cores, "core"), f"{_size(measurement.memory_mb)} of memory"]
+    has = [counted(measurement.cores, "core"), f"{render_mb(measurement.memory_mb)} of memory"]
     if device is not None:
-        kind = "" if device.kind == "gpu" else f", a {'MIG slice' if device.kind == 'mig' else device.kind}"
-        has.insert(0, f"{device.name} ({_size(device.memory_mb)}{kind})")
-    lines = [f"measured {when} on {measurement.host} in {_seconds(measurement.took_s)}: {', '.join(has)}"]
+        kind = (
+            ""
+            if device.kind == "gpu"
+            else f", a {'MIG slice' if device.kind == 'mig' else device.kind}"
+        )
+        has.insert(0, f"{device.name} ({render_mb(device.memory_mb)}{kind})")
+    lines = [
+        f"measured {when} on {measurement.host} in {render_duration(measurement.took_s)}: {', '.join(has)}"
+    ]
     frameworks = measurement.seen.get("frameworks")
     if frameworks:
         lines.append("; ".join(_say_framework(name, seen) for name, seen in frameworks.items()))
@@ -260,26 +269,36 @@ def _names(measurement: Measurement) -> list[str]:
     differing = [
         key
         for key in keys
-        if key not in measurement.variants and len({repr(probe.settings.get(key)) for probe in measurement.probes}) > 1
+        if key not in measurement.variants
+        and len({repr(probe.settings.get(key)) for probe in measurement.probes}) > 1
     ]
     called = []
     for probe in measurement.probes:
-        words = [f"{name}={value}" for name, value in zip(measurement.variants, probe.variant, strict=False)]
-        words += [f"{key}={probe.settings[key]}" for key in differing if key in probe.settings]
-        called.append(" ".join(words) or probe.trial)
+        arguments = [
+            f"{name}={value}"
+            for name, value in zip(measurement.variants, probe.variant, strict=False)
+        ]
+        arguments += [f"{key}={probe.settings[key]}" for key in differing if key in probe.settings]
+        called.append(" ".join(arguments) or probe.trial)
     return called
 
 
 def _probe_rows(measurement: Measurement) -> list[dict[str, Any]]:
+    """The trials that were measured alone, as rows of a table. Columns without any value are left out."""
     rows = [
         {
             "trial": name,
             "GPU memory": _gpu_memory(probe),
             "GPU %": None if probe.gpu_percent is None else round(probe.gpu_percent),
-            "memory": _size(probe.memory_mb) + (f" ({probe.memory_source.upper()})" if probe.memory_source else ""),
+            "memory": render_mb(probe.memory_mb)
+            + (f" ({probe.memory_source.upper()})" if probe.memory_source else ""),
             "cores": None if probe.cores is None else round(probe.cores, 1),
-            "first step": None if probe.first_step_s is None else _seconds(probe.first_step_s),
-            "steps/s": _short(1 / probe.step_s[1]) if probe.step_s and probe.step_s[1] > 0 else None,
+            "first step": None
+            if probe.first_step_s is None
+            else render_duration(probe.first_step_s),
+            "steps/s": _short(1 / probe.step_s[1])
+            if probe.step_s and probe.step_s[1] > 0
+            else None,
             "one trial": _whole_time(probe),
             "read": _traffic(probe.read_mb, probe),
             "written": _traffic(probe.written_mb, probe),
@@ -296,16 +315,16 @@ def _gpu_memory(probe: Probe) -> str | None:
     if probe.gpu_mb is None and probe.framework_mb is None:
         return None
     if probe.gpu_mb is None:
-        return f"{_size(probe.framework_mb or 0)} by the framework"
-    of_it = f", framework {_size(probe.framework_mb)}" if probe.framework_mb is not None else ""
+        return f"{render_mb(probe.framework_mb or 0)} by the framework"
+    of_it = f", framework {render_mb(probe.framework_mb)}" if probe.framework_mb is not None else ""
     whole = " (of the whole device)" if probe.gpu_source == "device" else ""
-    return f"{_size(probe.gpu_mb)}{whole}{of_it}"
+    return f"{render_mb(probe.gpu_mb)}{whole}{of_it}"
 
 
 def _whole_time(probe: Probe) -> str | None:
     if probe.time_s is None:
         return None
-    low, middle, high = map(_seconds, probe.time_s)
+    low, middle, high = map(render_duration, probe.time_s)
     return middle if low == high else f"{middle} ({low}–{high})"
 
 
@@ -313,18 +332,25 @@ def _traffic(amount_mb: float, probe: Probe) -> str | None:
     """Bytes, and on which shared file system some of them were."""
     if amount_mb < 1:
         return None
-    shared = f" ({_size(probe.shared_mb)} or more on {', '.join(probe.shared_files)})" if probe.shared_mb >= 1 else ""
-    return _size(amount_mb) + shared
+    shared = (
+        f" ({render_mb(probe.shared_mb)} or more on {', '.join(probe.shared_files)})"
+        if probe.shared_mb >= 1
+        else ""
+    )
+    return render_mb(amount_mb) + shared
 
 
 def _probe_warnings(measurement: Measurement) -> list[str]:
-    """What was said of single trials; what was said of all of them alike, once."""
-    said: dict[str, list[str]] = {}
+    """The remarks on single trials. A remark that all trials share is shown once."""
+    names_of_remark: dict[str, list[str]] = {}
     for name, probe in zip(_names(measurement), measurement.probes, strict=True):
         for text in (*probe.says, *([f"it ended by itself: {probe.cause}"] if probe.cause else [])):
-            said.setdefault(text, []).append(name)
+            names_of_remark.setdefault(text, []).append(name)
     everybody = len(measurement.probes)
-    return [text if len(names) == everybody else f"{', '.join(names)}: {text}" for text, names in said.items()]
+    return [
+        text if len(names) == everybody else f"{', '.join(names)}: {text}"
+        for text, names in names_of_remark.items()
+    ]
 
 
 def _reasons(measurement: Measurement) -> list[str]:
@@ -335,24 +361,33 @@ def _reasons(measurement: Measurement) -> list[str]:
     return [f"likely because {reason}" for reason in explain_seen(measurement.seen) or [unused]]
 
 
-def _choice(measurement: Measurement, words: Sequence[str]) -> str:
+def _choice(measurement: Measurement, arguments: Sequence[str]) -> str:
+    """The choice with its reason, what to expect of it, and the command to type next."""
     choice = measurement.choice
     if choice is None:
-        return f"next: {_plan_words(words)}\n"
+        return f"next: {_plan_arguments(arguments)}\n"
     a_device = "a GPU" if measurement.device else "at a time"
-    lines = [f"choice: {render_choice(choice.k, choice.mode, measurement, a_device)}: {choice.because}"]
-    said = [f"about {choice.trials_per_h:,.0f} trials an hour"] if choice.trials_per_h else []
+    lines = [
+        f"choice: {render_choice(choice.k, choice.mode, measurement, a_device)}: {choice.because}"
+    ]
+    expected = [f"about {choice.trials_per_h:,.0f} trials an hour"] if choice.trials_per_h else []
     if choice.trial_s:
         longer = f", {choice.slowdown:.1f} × as long as alone" if choice.k > 1 else ""
-        said.append(f"one takes {_seconds(choice.trial_s)}{longer}")
-    lines += [f"  {'; '.join(said)}"] if said else []
-    lines.append(f"next: {_plan_words(words)}   (what `windlass run` would ask for now, and why)")
+        expected.append(f"one takes {render_duration(choice.trial_s)}{longer}")
+    lines += [f"  {'; '.join(expected)}"] if expected else []
+    lines.append(
+        f"next: {_plan_arguments(arguments)}   (what `windlass run` would ask for now, and why)"
+    )
     return "\n".join(lines) + "\n"
 
 
-def _plan_words(words: Sequence[str]) -> str:
-    """A study that was said on the command line has to be said again: no file is called like it."""
-    return shlex.join(["windlass", "plan", *words]) if words else "the same words after `windlass plan`"
+def _plan_arguments(arguments: Sequence[str]) -> str:
+    """A study that was given on the command line has to be given again: no file is called like it."""
+    return (
+        shlex.join(["windlass", "plan", *arguments])
+        if arguments
+        else "the same arguments after `windlass plan`"
+    )
 
 
 def _to_ascii(text: str) -> str:

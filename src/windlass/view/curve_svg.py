@@ -43,10 +43,14 @@ def render_curve_svg(measurement: Measurement, title: str = "") -> str:
         *_ideal(curve, across, scale),
     ]
     for mode in (PLAIN, MPS):
-        body += _line(mode, [(across[k], bottom - height * scale) for k, height in curve.points.get(mode, [])])
+        body += _line(
+            mode, [(across[k], bottom - height * scale) for k, height in curve.points.get(mode, [])]
+        )
     if curve.chosen:
         mode, k, height = curve.chosen
-        body.append(f'<circle class="{mode} ring" cx="{across[k]:.1f}" cy="{bottom - height * scale:.1f}" r="10"/>')
+        body.append(
+            f'<circle class="{mode} ring" cx="{across[k]:.1f}" cy="{bottom - height * scale:.1f}" r="10"/>'
+        )
     body += _legend(curve, measurement)
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(_alt(curve, named))}">'
@@ -57,10 +61,18 @@ def render_curve_svg(measurement: Measurement, title: str = "") -> str:
 def _alt(curve: Curve, named: str) -> str:
     """The picture in a sentence."""
     most = f"{named}: {curve.unit} of {curve.ks[0]} to {curve.ks[-1]} trials side by side"
-    return f"{most}; chosen: {curve.chosen[1]} {MODE_WORDS[curve.chosen[0]]}" if curve.chosen else most
+    return (
+        f"{most}; chosen: {curve.chosen[1]} {MODE_WORDS[curve.chosen[0]]}" if curve.chosen else most
+    )
 
 
-def _axes(curve: Curve, ticks: Sequence[float], across: dict[int, float], scale: float) -> list[str]:
+def _axes(
+    curve: Curve, ticks: Sequence[float], across: dict[int, float], scale: float
+) -> list[str]:
+    """The axes with their ticks.
+
+    Numbers below the horizontal axis are left out where they would overlap.
+    """
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     parts = []
     for tick in ticks:
@@ -68,15 +80,23 @@ def _axes(curve: Curve, ticks: Sequence[float], across: dict[int, float], scale:
         parts.append(
             f'<line class="{"grid" if tick else "axis"}" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
-        parts.append(f'<text class="small" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:,g}</text>')
+        parts.append(
+            f'<text class="small" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:,g}</text>'
+        )
     last = -math.inf
     for k, x in across.items():
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}"/>')
+        parts.append(
+            f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}"/>'
+        )
         if x - last >= 20:
-            parts.append(f'<text class="small" x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{k}</text>')
+            parts.append(
+                f'<text class="small" x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{k}</text>'
+            )
             last = x
     middle = (_LEFT + right) / 2
-    parts.append(f'<text x="{middle:.0f}" y="{_HEIGHT - 14}" text-anchor="middle">trials side by side</text>')
+    parts.append(
+        f'<text x="{middle:.0f}" y="{_HEIGHT - 14}" text-anchor="middle">trials side by side</text>'
+    )
     y = (_TOP + bottom) / 2
     parts.append(
         f'<text x="18" y="{y:.0f}" text-anchor="middle" transform="rotate(-90 18 {y:.0f})">{curve.unit}</text>'
@@ -91,7 +111,11 @@ def _ideal(curve: Curve, across: dict[int, float], scale: float) -> list[str]:
     bottom = _HEIGHT - _BOTTOM
     path = " ".join(f"{x:.1f},{bottom - k * curve.one * scale:.1f}" for k, x in across.items())
     inside = f'<clipPath id="inside"><rect y="{_TOP}" width="{_WIDTH}" height="{bottom - _TOP}"/></clipPath>'
-    return [inside, f'<polyline class="ideal" clip-path="url(#inside)" points="{path}"/>'] if len(across) > 1 else []
+    return (
+        [inside, f'<polyline class="ideal" clip-path="url(#inside)" points="{path}"/>']
+        if len(across) > 1
+        else []
+    )
 
 
 def _line(mode: str, points: Sequence[tuple[float, float]]) -> list[str]:
@@ -99,7 +123,10 @@ def _line(mode: str, points: Sequence[tuple[float, float]]) -> list[str]:
     if not points:
         return []
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return [f'<polyline class="{mode} line" points="{path}"/>', *(_mark(mode, x, y) for x, y in points)]
+    return [
+        f'<polyline class="{mode} line" points="{path}"/>',
+        *(_mark(mode, x, y) for x, y in points),
+    ]
 
 
 def _mark(mode: str, x: float, y: float) -> str:
@@ -109,6 +136,7 @@ def _mark(mode: str, x: float, y: float) -> str:
 
 
 def _legend(curve: Curve, measurement: Measurement) -> list[str]:
+    """The signs of the two ways of sharing, the ideal line, and the choice."""
     parts, x, y = [], float(_LEFT), 46
     for mode in (MPS, PLAIN):
         if mode in curve.points and MPS in curve.points:
@@ -118,12 +146,14 @@ def _legend(curve: Curve, measurement: Measurement) -> list[str]:
             ]
             x += 110
     if curve.one is not None and len(curve.ks) > 1:
-        parts.append(f'<line class="ideal" x1="{x:.0f}" x2="{x + 24:.0f}" y1="{y - 4}" y2="{y - 4}"/>')
+        parts.append(
+            f'<line class="ideal" x1="{x:.0f}" x2="{x + 24:.0f}" y1="{y - 4}" y2="{y - 4}"/>'
+        )
         parts.append(f'<text class="small" x="{x + 32:.0f}" y="{y}">if sharing cost nothing</text>')
         x += 178
     if curve.chosen and measurement.choice:
         mode, k, _ = curve.chosen
-        said = f"chosen: {render_choice(k, mode, measurement)}, {measurement.choice.gain:.1f} ×"
+        chosen = f"chosen: {render_choice(k, mode, measurement)}, {measurement.choice.gain:.1f} ×"
         parts.append(f'<circle class="{mode} ring" cx="{x + 8:.0f}" cy="{y - 4}" r="7"/>')
-        parts.append(f'<text class="small" x="{x + 22:.0f}" y="{y}">{escape(said)}</text>')
+        parts.append(f'<text class="small" x="{x + 22:.0f}" y="{y}">{escape(chosen)}</text>')
     return parts

@@ -1,4 +1,4 @@
-"""What a trial's GPU, driver and frameworks see, and in words why one sees nothing. Pure."""
+"""What a trial's GPU, driver and frameworks see, and explains why one sees nothing. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.counted import counted
+from windlass.core.counted import counted
+from windlass.core.units import UNKNOWN, render_duration, render_mb_limit
+from windlass.view.table import render_columns
 
 _NOTHING = ("", "-1", "NoDevFiles", "none", "void")
 
@@ -16,25 +18,29 @@ def render_seen(seen: Mapping[str, Any]) -> str:
     variables = seen.get("variables") or {}
     job = f", job {variables['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in variables else ""
     visible = variables.get("CUDA_VISIBLE_DEVICES")
-    lines = [
-        f"host        {seen.get('host')}{job}",
-        f"python      {seen.get('python')} ({seen.get('executable')})",
-        f"allocation  CUDA_VISIBLE_DEVICES{' is not set' if visible is None else f'={visible}'}",
-        f"driver      {_driver(seen)}",
+    allocation = " is not set" if visible is None else f"={visible}"
+    rows = [
+        ("host", f"{seen.get('host')}{job}"),
+        ("python", f"{seen.get('python')} ({seen.get('executable')})"),
+        ("allocation", f"CUDA_VISIBLE_DEVICES{allocation}"),
+        ("driver", _driver(seen)),
     ]
-    lines += [f"GPU         {one.get('name')}, {one.get('memory_mb')} MB" for one in devices_of(seen)]
+    for device in devices_of(seen):
+        memory = render_mb_limit(device["memory_mb"]) if device.get("memory_mb") else UNKNOWN
+        rows.append(("GPU", f"{device.get('name')}, {memory}"))
     frameworks = seen.get("frameworks") or {}
-    lines += [f"{name:<11} {_framework(said)}" for name, said in frameworks.items()]
+    rows += [(name, _framework(found)) for name, found in frameworks.items()]
     if not frameworks:
-        lines.append("frameworks  none of torch, jax, tensorflow is installed for this Python")
-    lines += _bench(seen.get("bench"))
+        rows.append(("frameworks", "none of torch, jax, tensorflow is installed for this Python"))
+    rows += [("matmul", text) for text in _bench(seen.get("bench"))]
+    lines = render_columns(rows)
     reasons = explain_seen(seen)
     lines += ["", *(f"problem: {reason}" for reason in reasons)] if reasons else ["", "all well"]
     return "\n".join(lines) + "\n"
 
 
 def seen_to_json(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """What was seen, and `problems` in words."""
+    """What was seen, and `problems` as sentences."""
     return {**seen, "problems": explain_seen(seen)}
 
 
@@ -48,10 +54,10 @@ def explain_seen(seen: Mapping[str, Any]) -> list[str]:
     visible = (seen.get("variables") or {}).get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in _NOTHING and not seen.get("frameworks"):
         reasons.append(f"CUDA_VISIBLE_DEVICES={visible!r} hides all GPUs")
-    for name, said in (seen.get("frameworks") or {}).items():
-        if said.get("devices") and said.get("works") is not False:
+    for name, found in (seen.get("frameworks") or {}).items():
+        if found.get("devices") and found.get("works") is not False:
             continue
-        reasons.append(_framework_reason(name, said, seen))
+        reasons.append(_framework_reason(name, found, seen))
     bench_error = (seen.get("bench") or {}).get("error")
     if bench_error:
         reasons.append(f"the matrix product failed: {bench_error}")
@@ -59,13 +65,14 @@ def explain_seen(seen: Mapping[str, Any]) -> list[str]:
 
 
 def _machine_reasons(seen: Mapping[str, Any]) -> list[str]:
+    """Why there is no GPU at all; nothing where one is there, or where CUDA_VISIBLE_DEVICES hides them."""
     if devices_of(seen):
         return []
     variables = seen.get("variables") or {}
     visible = variables.get("CUDA_VISIBLE_DEVICES")
     nvml = seen.get("nvml") or {}
     if visible is not None and visible.strip() in _NOTHING:
-        return []  # said where it matters, with each framework
+        return []  # The reason of each framework mentions it.
     given = f": the allocation names GPU {visible}, but " if visible else ": "
     if nvml.get("kind") == "no library" and not seen.get("device_files"):
         return [f"no GPU{given}this machine has no NVIDIA driver"]
@@ -74,27 +81,37 @@ def _machine_reasons(seen: Mapping[str, Any]) -> list[str]:
     return [f"no GPU{given}{nvml.get('error', 'the driver lists none')}"]
 
 
-def _framework_reason(name: str, said: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
-    version = f"{name} {said.get('version', '')}".strip()
+def _framework_reason(name: str, found: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
+    """Why a framework sees no device.
+
+    The causes are tried in the order in which they hide each other: a build without CUDA first, a wrong number of a
+    device last.
+    """
+    version = f"{name} {found.get('version', '')}".strip()
     head = f"{version} sees 0 devices: "
     variables = seen.get("variables") or {}
-    visible, error = variables.get("CUDA_VISIBLE_DEVICES"), str(said.get("error") or "")
-    built, driver = said.get("cuda"), seen.get("cuda_driver")
-    if said.get("version") is None:
+    visible, error = variables.get("CUDA_VISIBLE_DEVICES"), str(found.get("error") or "")
+    built, driver = found.get("cuda"), seen.get("cuda_driver")
+    if found.get("version") is None:
         return f"{name} cannot be asked: {error}"
-    if said.get("devices"):
+    if found.get("devices"):
         return f"{version} sees the GPU and cannot compute on it"
-    if built is None and not said.get("hip"):
+    if built is None and not found.get("hip"):
         return head + _cpu_build(name, driver)
     if visible is not None and visible.strip() in _NOTHING:
         in_job = "; the job has no GPU: `needs: {gpus: 1}`" if "SLURM_JOB_ID" in variables else ""
         return f"{head}CUDA_VISIBLE_DEVICES={visible!r} hides them all{in_job}"
-    if name == "jax" and variables.get("JAX_PLATFORMS", variables.get("JAX_PLATFORM_NAME")) == "cpu":
+    if (
+        name == "jax"
+        and variables.get("JAX_PLATFORMS", variables.get("JAX_PLATFORM_NAME")) == "cpu"
+    ):
         return f"{head}JAX_PLATFORMS=cpu keeps it from them"
     if not devices_of(seen):
         return f"{head}there is no GPU here"
     if _is_older(driver, built):
-        return f"{head}the driver is too old: it knows CUDA up to {driver}, this build needs {built}"
+        return (
+            f"{head}the driver is too old: it knows CUDA up to {driver}, this build needs {built}"
+        )
     if "mps" in error.lower() or ("CUDA_MPS_PIPE_DIRECTORY" in variables and error):
         return f"{head}CUDA_MPS_PIPE_DIRECTORY names an MPS server that does not answer ({error})"
     if visible is not None and _beyond(visible, len(devices_of(seen))):
@@ -103,6 +120,7 @@ def _framework_reason(name: str, said: Mapping[str, Any], seen: Mapping[str, Any
 
 
 def _cpu_build(name: str, driver: str | None) -> str:
+    """What to install in the place of a build without CUDA."""
     if name == "jax":
         return "it has no CUDA plugin: `pip install 'jax[cuda12]'`"
     if name == "tensorflow":
@@ -124,9 +142,14 @@ def _beyond(visible: str, count: int) -> bool:
 
 
 def _driver(seen: Mapping[str, Any]) -> str:
+    """The version of the driver and of CUDA; what nvidia-smi printed where the library does not answer."""
     nvml = seen.get("nvml") or {}
     if nvml.get("driver"):
-        cuda = f", CUDA up to {seen['cuda_driver']}" if seen.get("cuda_driver") else ", libcuda cannot be loaded"
+        cuda = (
+            f", CUDA up to {seen['cuda_driver']}"
+            if seen.get("cuda_driver")
+            else ", libcuda cannot be loaded"
+        )
         return f"{nvml['driver']}{cuda}"
     smi = seen.get("nvidia_smi") or {}
     if smi.get("lines"):
@@ -134,22 +157,26 @@ def _driver(seen: Mapping[str, Any]) -> str:
     return "none"
 
 
-def _framework(said: Mapping[str, Any]) -> str:
-    if said.get("version") is None:
-        return str(said.get("error"))
-    built = f"built with CUDA {said['cuda']}" if said.get("cuda") else "built without CUDA"
-    if said.get("hip"):
-        built = f"built with ROCm {said['hip']}"
-    count = said.get("devices") or 0
-    names = f" ({', '.join(said['names'])})" if said.get("names") else ""
-    return f"{said['version']}, {built}, sees {counted(count, 'device')}{names}"
+def _framework(found: Mapping[str, Any]) -> str:
+    """A framework in one line: its version, what it was built for, and how many devices it sees."""
+    if found.get("version") is None:
+        return str(found.get("error"))
+    built = f"built with CUDA {found['cuda']}" if found.get("cuda") else "built without CUDA"
+    if found.get("hip"):
+        built = f"built with ROCm {found['hip']}"
+    count = found.get("devices") or 0
+    names = f" ({', '.join(found['names'])})" if found.get("names") else ""
+    return f"{found['version']}, {built}, sees {counted(count, 'device')}{names}"
 
 
 def _bench(bench: Mapping[str, Any] | None) -> list[str]:
+    """How long the matrix product took on the processor and on the GPU; nothing where it was not computed."""
     if not bench or bench.get("cpu_s") is None:
         return []
-    lines = [f"matmul      1000 × (2048×1024)·(1024×512) with {bench.get('with')}: CPU {bench['cpu_s']:.2f} s"]
+    lines = [
+        f"1000 × (2048×1024)·(1024×512) with {bench.get('with')}: CPU {render_duration(bench['cpu_s'])}"
+    ]
     if bench.get("gpu_s"):
         times = bench["cpu_s"] / bench["gpu_s"]
-        lines[0] += f", GPU {bench['gpu_s']:.3f} s ({times:.0f} times as fast)"
+        lines[0] += f", GPU {render_duration(bench['gpu_s'])} ({times:.0f} times as fast)"
     return lines

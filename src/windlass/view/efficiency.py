@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windlass.collect.advice import Advice, render_mb
+from windlass.collect.advice import Advice
 from windlass.collect.efficiency import Efficiency, JobGroup
-from windlass.counted import counted
-from windlass.slurm.states import ENDED
+from windlass.core.counted import counted
+from windlass.core.queue.states import ENDED
+from windlass.core.units import render_duration, render_mb
 from windlass.slurm.used import JobUse
-from windlass.view.progress import render_duration
+from windlass.view.numbers import render_percent
 from windlass.view.table import render_table
 
 
@@ -52,16 +53,8 @@ def _cores(job: JobUse) -> float | None:
     return None if job.cpu_s is None or not job.elapsed_s else job.cpu_s / job.elapsed_s
 
 
-def _percent(value: float) -> str:
-    return f"{value:.0f} %"
-
-
 def _busy(job: JobUse) -> float | None:
     return None if not job.gpus or job.gpu_percent is None else job.gpu_percent * job.gpus / 100
-
-
-def _asked_mb(job: JobUse, _: JobGroup) -> float | None:
-    return job.asked_memory_mb
 
 
 def _device_mb(job: JobUse, group: JobGroup) -> float | None:
@@ -69,12 +62,38 @@ def _device_mb(job: JobUse, group: JobGroup) -> float | None:
 
 
 RESOURCES = (
-    Resource("time_s", "time", lambda job, _: job.asked_s, lambda job: job.elapsed_s, render_duration, render_duration),
-    Resource("cores", "CPU", lambda job, _: job.cpus, _cores, lambda v: f"{v:.2f}", lambda v: counted(v, "core")),
     Resource(
-        "memory_mb", "memory", lambda job, _: job.asked_memory_mb, lambda job: job.memory_mb, render_mb, render_mb
+        "time_s",
+        "time",
+        lambda job, _: job.asked_s,
+        lambda job: job.elapsed_s,
+        render_duration,
+        render_duration,
     ),
-    Resource("gpus", "GPU", lambda job, _: job.gpus or None, _busy, lambda v: f"{v:.2f}", lambda v: f"{v:g}"),
+    Resource(
+        "cores",
+        "CPU",
+        lambda job, _: job.cpus,
+        _cores,
+        lambda v: f"{v:.2f}",
+        lambda v: counted(v, "core"),
+    ),
+    Resource(
+        "memory_mb",
+        "memory",
+        lambda job, _: job.asked_memory_mb,
+        lambda job: job.memory_mb,
+        render_mb,
+        render_mb,
+    ),
+    Resource(
+        "gpus",
+        "GPU",
+        lambda job, _: job.gpus or None,
+        _busy,
+        lambda v: f"{v:.2f}",
+        lambda v: f"{v:g}",
+    ),
     Resource("gpu_mb", "GPU memory", _device_mb, lambda job: job.gpu_mb, render_mb, render_mb),
 )
 
@@ -118,6 +137,7 @@ def efficiency_to_json(found: Efficiency, advices: Sequence[Placed]) -> dict[str
 
 
 def _group_to_json(group: JobGroup) -> dict[str, Any]:
+    """A group of jobs for `--json`: of each resource what was requested, and the least, mean and most used."""
     return {
         "name": group.name,
         "jobs": len(group.jobs),
@@ -138,6 +158,7 @@ def _group_to_json(group: JobGroup) -> dict[str, Any]:
 
 
 def _advice_to_json(placed: Placed) -> dict[str, Any]:
+    """An advice for `--json`. File and line are null where it is not known what has to be changed."""
     advice = placed.advice
     return {
         "what": advice.what,
@@ -148,7 +169,9 @@ def _advice_to_json(placed: Placed) -> dict[str, Any]:
     }
 
 
-def render_efficiency(found: Efficiency, advices: Sequence[Placed], width: int | None = None) -> str:
+def render_efficiency(
+    found: Efficiency, advices: Sequence[Placed], width: int | None = None
+) -> str:
     """Text that ends with a newline."""
     count = sum(len(group.jobs) for group in found.groups)
     running = sum(job.state not in ENDED for group in found.groups for job in group.jobs)
@@ -164,14 +187,21 @@ def render_efficiency(found: Efficiency, advices: Sequence[Placed], width: int |
     text = render_table([row for group in found.groups for row in _rows(group)], width=width)
     tail = [_render_trials(found)] if found.usage is not None else []
     if any(job.memory_at_most for group in found.groups for job in group.jobs):
-        tail.append("memory is at most so much: Slurm keeps each step's largest task, taken here for all of its tasks")
+        tail.append(
+            "memory is at most so much: Slurm keeps each step's largest task, taken here for all of its tasks"
+        )
     tail += [_render_advice(placed) for placed in advices]
-    if not found.study and any(job.gpus and job.gpu_percent is None for group in found.groups for job in group.jobs):
-        tail.append("Slurm keeps nothing of the GPU here; `windlass watch JOB` looks at a job that runs")
+    if not found.study and any(
+        job.gpus and job.gpu_percent is None for group in found.groups for job in group.jobs
+    ):
+        tail.append(
+            "Slurm keeps nothing of the GPU here; `windlass watch JOB` looks at a job that runs"
+        )
     return "\n".join(lines) + "\n\n" + text + ("\n" + "\n".join(tail) + "\n" if tail else "")
 
 
 def _rows(group: JobGroup) -> list[dict[str, Any]]:
+    """A group of jobs as rows of the table, one for each resource. Only the first row names the group."""
     rows: list[dict[str, Any]] = []
     for line in measure_group(group):
         render = line.resource.render
@@ -185,7 +215,7 @@ def _rows(group: JobGroup) -> list[dict[str, Any]]:
                 "least": "–" if line.least is None else render(line.least),
                 "mean": "–" if line.mean is None else render(line.mean),
                 "most": "–" if line.most is None else render(line.most),
-                "used": "–" if line.share is None else _percent(line.share * 100),
+                "used": "–" if line.share is None else render_percent(line.share * 100),
             }
         )
     return rows
@@ -204,7 +234,7 @@ def _render_trials(found: Efficiency) -> str:
     if use.gpu_mb is not None:
         parts.append(f"{render_mb(use.gpu_mb)} of GPU memory")
     if use.cores is not None:
-        parts.append(f"{use.cores:.1f} cores")
+        parts.append(counted(round(use.cores, 1), "core"))
     return f"one trial, of {found.usage.attempts}: {', '.join(parts)}"
 
 

@@ -12,7 +12,7 @@ import re
 import unicodedata
 
 _MARK = f"\x1b<{os.urandom(8).hex()}>"
-BOLD, DIM, RED, GREEN, YELLOW, RESET = (f"{_MARK}{code}m" for code in (1, 2, 31, 32, 33, 0))
+BOLD, DIM, RED, GREEN, RESET = (f"{_MARK}{code}m" for code in (1, 2, 31, 32, 0))
 REDRAW = f"{_MARK}Km"  # back to the beginning of the line, which is erased
 
 # Control characters but newline and tab, those of ISO 6429 beyond ASCII, characters that reverse the order of a line,
@@ -20,7 +20,9 @@ REDRAW = f"{_MARK}Km"  # back to the beginning of the line, which is erased
 _ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # What programs may send to a terminal through `windlass logs`: colours, and moves within the line, as progress bars
 # use them. The rest is in the group.
-_OUTPUT = re.compile(rb"\x1b\[[0-9;:]*m|\x1b\[[012]?K|([\x00-\x07\x0b-\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f])")
+_OUTPUT = re.compile(
+    rb"\x1b\[[0-9;:]*m|\x1b\[[012]?K|([\x00-\x07\x0b-\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f])"
+)
 _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[0-9;:]{0,64})?|\xc2)\Z")
 _PLAIN = b"\x1b[0m"
 
@@ -42,11 +44,14 @@ def escape_line(text: str) -> str:
     """The same for a text that is to stay on one line, such as a cell of a table."""
     if text.isprintable():
         return text
-    return "".join(one if _is_harmless(one) else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(
+        one if _is_harmless(one) else one.encode("unicode_escape").decode("ascii") for one in text
+    )
 
 
 def _is_harmless(character: str) -> bool:
-    is_format = unicodedata.category(character) == "Cf"  # joins parts of one character, among others
+    # Joins parts of one character, among others.
+    is_format = unicodedata.category(character) == "Cf"
     return character.isprintable() or (is_format and not _ACTIVE.match(character))
 
 
@@ -62,13 +67,8 @@ def show(text: str) -> str:
 
 
 def paint(text: str, color: str) -> str:
-    """The text in a colour; as it is with "" for the colour. A colour only repeats what a word or a sign says too."""
+    """The text in a colour; as it is with "" for the colour. A colour only repeats what the text shows."""
     return f"{color}{text}{RESET}" if color and text else text
-
-
-def without_colors(text: str) -> str:
-    """The text as it is without our colours."""
-    return re.sub(f"{re.escape(_MARK)}[0-9K]+m", "", text)
 
 
 class OutputFilter:

@@ -32,7 +32,9 @@ def count_node(node: Node) -> list[GpuCount]:
     for kind, total in node.gpus.items():
         used = min(node.gpus_used.get(kind, 0), total)
         rest = total - used
-        counts.append(GpuCount(kind, total, used, rest if node.usable else 0, 0 if node.usable else rest))
+        counts.append(
+            GpuCount(kind, total, used, rest if node.usable else 0, 0 if node.usable else rest)
+        )
     return counts
 
 
@@ -51,7 +53,12 @@ def gpus_to_json(nodes: Sequence[Node], only: str | None = None) -> dict[str, An
     return {
         "types": [_counts(count) for count in count_types(nodes, only)],
         "nodes": [
-            {"node": node.name, **_counts(count), "states": list(node.states), "why_not": _why_not(node)}
+            {
+                "node": node.name,
+                **_counts(count),
+                "states": list(node.states),
+                "why_not": _why_not(node),
+            }
             for node in nodes
             for count in count_node(node)
             if only is None or count.type == only
@@ -69,7 +76,12 @@ def render_gpus(nodes: Sequence[Node], only: str | None = None, width: int | Non
     if not types:
         return f"no GPUs of type {only}" if only else "no GPUs on this cluster"
     rows = [
-        {"node": node.name, **_row(count), "state": "+".join(node.states), "remark": _why_not(node) or None}
+        {
+            "node": node.name,
+            **_row(count),
+            "state": "+".join(node.states),
+            "remark": _why_not(node) or None,
+        }
         for node in nodes
         for count in count_node(node)
         if only is None or count.type == only

@@ -7,11 +7,11 @@ from typing import Any
 from windlass.collect.jobview import JobView
 from windlass.collect.reconcile import AgentView, StudyView
 from windlass.collect.submissions import Submission
-from windlass.counted import counted
+from windlass.core.counted import counted
+from windlass.core.queue.states import JobState
+from windlass.core.units import render_duration
 from windlass.slurm.reasons import explain_reason
-from windlass.slurm.states import JobState
 from windlass.view.jobs import job_to_json, render_answer, render_clock, render_output
-from windlass.view.progress import render_duration
 from windlass.view.table import render_table
 
 _NOTHING_LEFT = "nothing left"
@@ -68,14 +68,23 @@ def render_history(view: StudyView, width: int | None = None) -> str:
         text += f"{counted(len(local), 'agent')} outside of jobs\n" + render_table(
             [_agent_row(a) for a in local], width=width
         )
-    return "\n".join(lines) + "\n" + (text or "  nothing was submitted and no agent has been at work\n")
+    return (
+        "\n".join(lines)
+        + "\n"
+        + (text or "  nothing was submitted and no agent has been at work\n")
+    )
 
 
 def _jobs_of(view: StudyView, submission: Submission) -> list[JobView]:
-    return [job for job in view.jobs.jobs if job.submission == submission.id] if view.jobs is not None else []
+    return (
+        [job for job in view.jobs.jobs if job.submission == submission.id]
+        if view.jobs is not None
+        else []
+    )
 
 
 def _render_submission(view: StudyView, submission: Submission, width: int | None) -> str:
+    """One submission: a line on what was submitted and when, then a table of its first jobs."""
     what = "job ?" if submission.job is None else f"job {submission.job}"
     head = f"{render_clock(submission.time)}  {what}  {counted(submission.agents, 'agent')}"
     if submission.refused is not None:
@@ -86,15 +95,16 @@ def _render_submission(view: StudyView, submission: Submission, width: int | Non
 
 
 def _job_row(job: JobView) -> dict[str, Any]:
-    said = job_to_json(job)
+    """A job as a row of the table, with the reason why it waits or how it ended."""
+    facts = job_to_json(job)
     return {
         "job": job.name,
-        "state": said["state"],
+        "state": facts["state"],
         "node": job.node,
         "start": render_clock(job.start) if job.start is not None else "",
         "elapsed": render_duration(job.elapsed_s) if job.elapsed_s is not None else "",
         "exit": _exit(job),
-        "memory_mb": said["max_rss_mb"],
+        "memory_mb": facts["max_rss_mb"],
         "why": explain_reason(job.reason) if job.state is JobState.WAITING else _why_ended(job),
     }
 
@@ -123,6 +133,7 @@ def _exit(job: JobView) -> str:
 
 
 def _agent_row(agent: AgentView) -> dict[str, Any]:
+    """An agent on this machine as a row of the table."""
     record = agent.record
     return {
         "agent": record.id,

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from windlass.collect.jobview import LIVE, JobsView, JobView
-from windlass.counted import counted
+from windlass.core.counted import counted
+from windlass.core.queue.states import JobState
+from windlass.core.units import render_duration
 from windlass.slurm.reasons import explain_reason, will_never_start
-from windlass.slurm.states import JobState
-from windlass.view.progress import render_duration
 
 _SHOWN = 10
 _OUTPUT_CHARACTERS = 400
@@ -24,7 +24,14 @@ _BAD = (
     JobState.PREEMPTED,
     JobState.CANCELLED,
 )
-_ORDER = (JobState.RUNNING, JobState.ENDING, JobState.SUSPENDED, JobState.WAITING, *_BAD, JobState.UNKNOWN)
+_ORDER = (
+    JobState.RUNNING,
+    JobState.ENDING,
+    JobState.SUSPENDED,
+    JobState.WAITING,
+    *_BAD,
+    JobState.UNKNOWN,
+)
 
 
 def render_clock(t: float | None, now: float | None = None) -> str:
@@ -36,7 +43,7 @@ def render_clock(t: float | None, now: float | None = None) -> str:
 
 
 def render_answer(view: JobsView) -> str:
-    """How old the scheduler's word is, where that has to be said; otherwise nothing."""
+    """How old the scheduler's answer is, where it is old enough to matter; otherwise nothing."""
     if view.answered:
         age_s = time.time() - (view.asked or 0.0)
         return f"as of {render_duration(age_s)} ago" if age_s >= _RECENT_S else ""
@@ -47,13 +54,14 @@ def render_answer(view: JobsView) -> str:
 
 def render_counts(view: JobsView) -> str:
     """One line such as ``12 jobs: 3 running, 9 waiting (throttle 3)``."""
-    counts = Counter(_word(job) for job in view.jobs)
-    words = [state.value for state in _ORDER] + ["done", "ended"]
-    ordered = [word for word in dict.fromkeys(["running", "waiting", *words]) if counts[word]]
+    counts = Counter(_state_name(job) for job in view.jobs)
+    names = ["running", "waiting", *(state.value for state in _ORDER), "done", "ended"]
     parts = []
-    for word in ordered:
-        throttle = sum(view.throttles.values()) if word == "waiting" else 0
-        parts.append(f"{counts[word]} {word}" + (f" (throttle {throttle})" if throttle else ""))
+    for name in dict.fromkeys(names):
+        if not counts[name]:
+            continue
+        throttle = sum(view.throttles.values()) if name == "waiting" else 0
+        parts.append(f"{counts[name]} {name}" + (f" (throttle {throttle})" if throttle else ""))
     return f"{counted(len(view.jobs), 'job')}: {', '.join(parts)}" if parts else "no jobs"
 
 
@@ -120,13 +128,13 @@ def jobs_to_json(view: JobsView) -> dict[str, Any]:
 
 
 def job_to_json(job: JobView) -> dict[str, Any]:
-    """One job; `reason` is Slurm's word and `because` the same in plain words."""
+    """One job; `reason` is Slurm's name of it and `because` explains that in a sentence."""
     return {
         "job": job.name,
         "id": job.id,
         "submission": job.submission,
-        "state": _word(job),
-        "slurm_state": job.word or None,
+        "state": _state_name(job),
+        "slurm_state": job.slurm_state or None,
         "reason": job.reason or None,
         "because": explain_reason(job.reason) or None,
         "node": job.node or None,
@@ -142,7 +150,7 @@ def job_to_json(job: JobView) -> dict[str, Any]:
     }
 
 
-def _word(job: JobView) -> str:
+def _state_name(job: JobView) -> str:
     """The job's state; an agent that ended in order is known to have ended, though not with which exit code."""
     return "ended" if job.state is JobState.UNKNOWN and job.agent_ended else job.state.value
 
@@ -156,10 +164,12 @@ def _groups(jobs: Sequence[JobView], every: bool) -> list[list[JobView]]:
     rank = {state: place for place, state in enumerate(_ORDER)}
     groups: dict[object, list[JobView]] = {}
     for job in jobs:
-        ended_in_order = job.state is JobState.DONE or _word(job) == "ended"
+        ended_in_order = job.state is JobState.DONE or _state_name(job) == "ended"
         if ended_in_order and not every:
             continue
-        alike = job.state in (JobState.WAITING, JobState.UNKNOWN, JobState.CANCELLED) and not job.agent
+        alike = (
+            job.state in (JobState.WAITING, JobState.UNKNOWN, JobState.CANCELLED) and not job.agent
+        )
         start = job.start if job.state is JobState.WAITING else None
         key = (job.array, job.state, job.reason, start) if alike else (job.submission, job.task)
         groups.setdefault(key, []).append(job)
@@ -167,6 +177,7 @@ def _groups(jobs: Sequence[JobView], every: bool) -> list[list[JobView]]:
 
 
 def _name(group: Sequence[JobView]) -> str:
+    """The name of jobs that are shown together, in Slurm's notation: `123_4`, `123_[0-7]`, `123_[0,3,9,…]`."""
     if len(group) == 1:
         return group[0].name
     tasks = sorted(job.task for job in group)
@@ -177,8 +188,9 @@ def _name(group: Sequence[JobView]) -> str:
 
 
 def _render_group(group: Sequence[JobView]) -> str:
+    """Jobs in the same state as one line. The facts are those of the first job."""
     job = group[0]
-    parts = [_word(job)]
+    parts = [_state_name(job)]
     if job.node:
         parts.append(f"on {job.node}")
     if job.state in LIVE and job.time_left_s is not None:
@@ -201,8 +213,11 @@ def _render_group(group: Sequence[JobView]) -> str:
 
 
 def _unknown(job: JobView) -> str:
+    """What can be said of a job that neither the queue nor accounting knows."""
     if job.array is None:
         return "nobody knows whether the scheduler took it; `windlass run` finds out"
-    if job.word:
-        return f"Slurm calls it {job.word}"
-    return "the scheduler does not know it any more" if job.agent else "the scheduler does not list it"
+    if job.slurm_state:
+        return f"Slurm calls it {job.slurm_state}"
+    return (
+        "the scheduler does not know it any more" if job.agent else "the scheduler does not list it"
+    )

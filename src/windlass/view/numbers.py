@@ -31,6 +31,11 @@ def _render(value: float | None, form: str) -> str:
 
 
 def _column_format(values: Sequence[float]) -> str:
+    """The format for all numbers of a column.
+
+    It has as many decimals as keep different numbers different, within six digits; with very large or very small
+    numbers it has an exponent.
+    """
     exponents = [_exponent(value) for value in values if value] or [0]
     greatest, least = max(exponents), min(exponents)
     needed = max(_needed_decimals(value) for value in values)
@@ -47,7 +52,9 @@ def _column_format(values: Sequence[float]) -> str:
 
 def _significant(value: float) -> int:
     """The digits that a number has, without zeros at its end; more than six are not looked at."""
-    digits = f"{abs(value):.{_MOST_SIGNIFICANT - 1}e}".partition("e")[0].replace(".", "").rstrip("0")
+    digits = (
+        f"{abs(value):.{_MOST_SIGNIFICANT - 1}e}".partition("e")[0].replace(".", "").rstrip("0")
+    )
     return max(1, len(digits))
 
 
@@ -90,6 +97,7 @@ def _least_decimals(mean: float, greatest: int) -> int:
 
 
 def _render_mean(mean: float | None, half: float | None, decimals: int, shift: int) -> str:
+    """A mean with half its interval. With a `shift`, both are divided by that power of ten, which stands after them."""
     if mean is None or not math.isfinite(mean):
         return _render(mean, "g")
     text = f"{mean / 10.0**shift:.{decimals}f}"
@@ -102,6 +110,22 @@ def _render_mean(mean: float | None, half: float | None, decimals: int, shift: i
     if not shift:
         return text
     return f"({text})e{shift:+03d}" if half is not None else f"{text}e{shift:+03d}"
+
+
+def render_number(value: float) -> str:
+    """One number that stands in a sentence, with the digits that the greatest number of a column has: ``0.8491``."""
+    return f"{value:.{_SIGNIFICANT}g}"
+
+
+def render_percent(percent: float) -> str:
+    """A share of 100 without decimals: ``47 %``."""
+    return f"{percent:.0f} %"
+
+
+def render_with_unit(amount: float, unit: str) -> str:
+    """An amount with its unit, which is given in the plural: ``1 GPU-hour``, ``12.5 GPU-hours``."""
+    text = render_amount(amount)
+    return f"{text} {unit.removesuffix('s') if text == '1' else unit}"
 
 
 def render_amount(amount: float) -> str:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.counted import counted
-from windlass.view.table import render_cell
-
-
-def render_bytes(size: float) -> str:
-    """A size as people read it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+from windlass.core.counted import counted
+from windlass.core.units import render_bytes
+from windlass.view.table import render_cell, render_columns
 
 
 def render_outputs(files: Sequence[tuple[str, str, int]]) -> str:
     """One line a file: trial, size, path; and what it comes to."""
     if not files:
         return "nothing was kept"
-    lines = [f"{trial:<14}{render_bytes(size):>8}  {render_cell(path)}" for trial, path, size in files]
+    rows = [(trial, render_bytes(size), render_cell(path)) for trial, path, size in files]
+    lines = render_columns(rows, right={1})
     total = f"{counted(len(files), 'file')}, {render_bytes(sum(size for _, _, size in files))}"
     return "\n".join([*lines, total])

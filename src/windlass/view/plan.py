@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from windlass.counted import counted
-from windlass.durations import spell_duration
+from windlass.core.counted import counted
+from windlass.core.units import (
+    render_about,
+    render_bytes,
+    render_duration,
+    render_limit,
+    render_mb_limit,
+)
 from windlass.model import Cost, PackTerms, Plan, Request, Split, Study, Submitted
-from windlass.view.numbers import render_amount
-from windlass.view.progress import render_duration
-from windlass.view.table import render_cell
+from windlass.view.numbers import render_with_unit
+from windlass.view.table import pad, render_cell, render_columns
+
+_LABEL_WIDTH = 11  # of the labels on the left: `study`, `agents`, `estimate` and so on
 
 
 def plan_to_json(plan: Plan, preview: Submitted | None = None) -> dict[str, Any]:
@@ -43,13 +51,15 @@ def plan_to_json(plan: Plan, preview: Submitted | None = None) -> dict[str, Any]
         "estimate_because": plan.estimate_because,
         "cost": asdict(plan.cost) if plan.cost is not None else None,
         "alternatives": [asdict(split) for split in plan.alternatives],
-        "settings": {key: {"value": one.value, "source": one.source} for key, one in plan.settings.items()},
+        "settings": {
+            key: {"value": one.value, "source": one.source} for key, one in plan.settings.items()
+        },
         "warnings": [*plan.study.warnings, *plan.warnings],
         "examples": [
             {
                 "id": trial.id,
                 "settings": dict(trial.settings),
-                "stages": [[name, list(words)] for name, words in trial.stages],
+                "stages": [[name, list(arguments)] for name, arguments in trial.stages],
             }
             for trial in plan.examples
         ],
@@ -57,9 +67,10 @@ def plan_to_json(plan: Plan, preview: Submitted | None = None) -> dict[str, Any]
 
 
 def _request_to_json(plan: Plan) -> dict[str, Any]:
+    """The request of one job for `--json`, with the cluster it goes to; empty where agents are no jobs."""
     if plan.request is None:
         return {}
-    units = plan.terms.units if plan.terms is not None else 1
+    units = plan.units
     return {
         **asdict(plan.request),
         "site": plan.site_name,
@@ -81,23 +92,35 @@ def _render_head(plan: Plan, preview: Submitted | None) -> list[str]:
     """How many trials, their commands, where, how long, what it costs, what they read and leave."""
     study = plan.study
     trials = f"{counted(plan.trial_count, 'trial')}, {study.space.method}{_render_rest(plan)}"
-    lines = [f"study      {study.name}  ({trials})", *_render_commands(plan), *_render_config(study)]
+    lines = [
+        _field("study", f"{study.name}  ({trials})"),
+        *_render_commands(plan),
+        *_render_config(study),
+    ]
     if plan.request is not None:
         lines += _render_jobs(plan, plan.request, preview)
     else:
-        lines.append("site       this machine")
-    lines.append(f"slots      {plan.slots} at a time  ({plan.slots_because})")
+        lines.append(_field("site", "this machine"))
+    lines += _render_launch(plan)
+    lines.append(_field("slots", f"{plan.slots} at a time  ({plan.slots_because})"))
     if plan.gpus:
-        lines.append(f"gpus       {', '.join(plan.gpus)}")
-    lines.append(f"runs in    {render_cell(_render_workdir(plan))}")
+        lines.append(_field("gpus", ", ".join(plan.gpus)))
+    lines.append(_field("runs in", render_cell(_render_workdir(plan))))
     lines += _render_estimate(plan)
     if study.data:
         there = "  (unpacked on each node's own disk)" if plan.request is not None else ""
-        lines.append(f"data       {render_cell(', '.join(data.path for data in study.data))}{there}")
-    lines.append(f"outputs    {render_cell(_render_outputs(plan))}")
+        lines.append(
+            _field("data", f"{render_cell(', '.join(data.path for data in study.data))}{there}")
+        )
+    lines.append(_field("outputs", render_cell(_render_outputs(plan))))
     if study.metric:
-        lines.append(f"metric     {study.metric.name} ({study.metric.goal})")
-    return [*lines, f"folder     {render_cell(plan.folder)}"]
+        lines.append(_field("metric", f"{study.metric.name} ({study.metric.goal})"))
+    return [*lines, _field("folder", render_cell(plan.folder))]
+
+
+def _field(label: str, text: str) -> str:
+    """A line of the plan: what it is about, and the value."""
+    return pad(label, _LABEL_WIDTH) + text
 
 
 def _render_rest(plan: Plan) -> str:
@@ -111,7 +134,7 @@ def _render_commands(plan: Plan) -> list[str]:
     """A few of the commands that are to be executed, the last one among them."""
     if not plan.examples:
         return []
-    texts = [[shlex.join(words) for _, words in trial.stages] for trial in plan.examples]
+    texts = [[shlex.join(arguments) for _, arguments in trial.stages] for trial in plan.examples]
     between = plan.missing_count - len(texts)
     if between > 0:
         texts.insert(len(texts) - int(plan.shows_last), [f"… {between:,} more"])
@@ -129,16 +152,22 @@ def _render_outputs(plan: Plan) -> str:
 
 def _render_settings(plan: Plan, everything: bool) -> list[str]:
     """What was set and where; with `everything` the defaults as well. Then what each job asks for, and why."""
-    shown = {key: one for key, one in plan.settings.items() if everything or one.source != "default"}
-    lines = ["settings"] if shown else ["settings   all are defaults (`--all` shows them)"]
-    rows = [(_setting_name(key), render_cell(_render_value(key, one.value)), one.source) for key, one in shown.items()]
-    width = max((len(name) for name, _, _ in rows), default=0)
-    lines += [f"  {name:<{width}}  {value:<12} from {source}" for name, value, source in rows]
+    shown = {
+        key: one for key, one in plan.settings.items() if everything or one.source != "default"
+    }
+    lines = ["settings"] if shown else [_field("settings", "all are defaults (`--all` shows them)")]
+    rows = [
+        (_setting_name(key), render_cell(_render_value(key, one.value)), f"from {one.source}")
+        for key, one in shown.items()
+    ]
+    lines += render_columns(rows, indent="  ")
     if shown and not everything:
         lines.append("  all others are defaults (`--all` shows them)")
     if everything:
-        lines.append(f"threads    {plan.cpus_per_slot} a trial")
-    if plan.pack is not None and (plan.pack.budgets or plan.pack.budget.gpu_mb or plan.pack.budget.memory_mb):
+        lines.append(_field("threads", f"{plan.cpus_per_slot} a trial"))
+    if plan.pack is not None and (
+        plan.pack.budgets or plan.pack.budget.gpu_mb or plan.pack.budget.memory_mb
+    ):
         lines += _render_pack(plan.pack)
     return lines if plan.request is None else [*lines, *_render_request(plan.request)]
 
@@ -157,10 +186,10 @@ def _render_value(key: str, value: Any) -> str:
     if not isinstance(value, (int, float)):
         return str(value)
     if key.endswith("_s"):
-        return spell_duration(value)
+        return render_limit(value)
     if key.endswith("_bytes"):
-        return f"{value / (1 << 30):.3g} GB" if value >= 1 << 30 else f"{value / (1 << 20):.3g} MB"
-    return f"{value:g} MB" if key.endswith("_mb") else str(value)
+        return render_bytes(value)
+    return render_mb_limit(value) if key.endswith("_mb") else str(value)
 
 
 def _render_config(study: Study) -> list[str]:
@@ -169,7 +198,7 @@ def _render_config(study: Study) -> list[str]:
         return []
     names = ", ".join(study.config.places) or "nothing"
     about = f"a copy of {study.config.path} for each trial, with {names} set"
-    return [f"{{config}}   {about}; `windlass explain N` shows it"]
+    return [_field("{config}", f"{about}; `windlass explain N` shows it")]
 
 
 def _render_workdir(plan: Plan) -> str:
@@ -189,22 +218,44 @@ def _render_jobs(plan: Plan, request: Request, preview: Submitted | None) -> lis
     profile_only = "" if plan.site_asked else "  (as its profile knows it; no scheduler was asked)"
     named = {"account": request.account, "partition": request.partition, "QOS": request.qos}
     where = "".join(f", {what} {name}" for what, name in named.items() if name)
-    lines = [f"site       {plan.site_name}{where}{profile_only}"]
+    lines = [_field("site", f"{plan.site_name}{where}{profile_only}")]
     if not plan.missing_count:
         return lines
     there = _render_present(preview.present if preview is not None else 0)
     whole = plan.missing_count == plan.trial_count
     in_turn = f"; each slot takes {plan.waves} in turn" if plan.waves > 1 and whole else ""
     because = f"  ({plan.agents_because})" if plan.agents_because and whole else ""
-    if _units(plan) > 1:
-        chain = f"each a chain of {_units(plan)} units of {_render_unit(request.time_s)}"
-        lines.append(f"agents     {plan.agents_missing}, {chain}{there}{in_turn}{because}")
+    if plan.units > 1:
+        chain = f"each a chain of {plan.units} units of {render_duration(request.time_s)}"
+        lines.append(_field("agents", f"{plan.agents_missing}, {chain}{there}{in_turn}{because}"))
     else:
-        jobs = f"{counted(plan.agents_missing, 'job')} of {_render_about(request.time_s)}"
-        lines.append(f"agents     {jobs}{_render_throttle(plan)}{there}{in_turn}{because}")
+        jobs = f"{counted(plan.agents_missing, 'job')} of {render_about(request.time_s)}"
+        lines.append(_field("agents", f"{jobs}{_render_throttle(plan)}{there}{in_turn}{because}"))
     gpus = f"{counted(request.gpus, f'{request.gpu_type} GPU'.strip())}, " if request.gpus else ""
     nodes = f" on each of {request.nodes} nodes" if request.nodes > 1 else ""
-    return [*lines, f"each has   {gpus}{counted(request.cpus, 'core')}, {request.memory_mb} MB of memory{nodes}"]
+    memory = f"{render_mb_limit(request.memory_mb)} of memory"
+    lines.append(_field("each has", f"{gpus}{counted(request.cpus, 'core')}, {memory}{nodes}"))
+    return lines
+
+
+def _render_launch(plan: Plan) -> list[str]:
+    """How the processes of a trial are started, and what each of them has."""
+    launch = plan.settings["launch"].value
+    if launch == "plain":
+        return []
+    gpus, cpus = int(plan.settings["gpus"].value or 0), plan.cpus_per_slot
+    processes = plan.settings["processes"].value or gpus or cpus
+    nodes = (plan.request.nodes if plan.request is not None else 1) // plan.groups
+    each = counted(max(1, cpus // processes), "core")
+    if gpus:
+        each += " and 1 GPU" if gpus == processes else f" and {gpus / processes:g} GPUs"
+    started = counted(processes, "process", "processes")
+    started += f" on each of {nodes} nodes" if nodes > 1 else ""
+    tasks = ""
+    if plan.request is not None:
+        size = f"{counted(plan.request.cpus_per_task, 'core')} a task"
+        tasks = f"; jobs ask for {counted(plan.request.tasks, 'task')} a node, {size}"
+    return [_field("launch", f"{launch}: {started}, {each} each{tasks}")]
 
 
 def _render_present(present: int) -> str:
@@ -220,101 +271,106 @@ def _render_throttle(plan: Plan) -> str:
 def _render_request(request: Request) -> list[str]:
     """What each job asks for, and why."""
     asked = {
-        "time_s": render_duration(request.time_s),
+        "time_s": render_limit(request.time_s),
         "cpus": counted(request.cpus, "core"),
-        "memory_mb": f"{request.memory_mb} MB",
+        "memory_mb": render_mb_limit(request.memory_mb),
         "gpus": counted(request.gpus, "GPU") if request.gpus or "gpus" in request.because else "",
         "gpu_type": request.gpu_type,
         "account": request.account or "",
         "partition": request.partition or "",
         "qos": request.qos or "",
     }
-    lines = [f"  {text:<14} {request.because.get(key, '')}".rstrip() for key, text in asked.items() if text]
-    return ["each job", *lines]
+    rows = [(text, request.because.get(key, "")) for key, text in asked.items() if text]
+    return ["each job", *render_columns(rows, indent="  ")]
 
 
 def _render_pack(pack: PackTerms) -> list[str]:
     """What each trial is given, by variant where they differ."""
-    given = [(", ".join(map(str, budget.variant)), budget) for budget in pack.budgets] or [("a trial", pack.budget)]
-    width = max(len(name) for name, _ in given)
-    lines = ["budget"]
+    given = [(", ".join(map(str, budget.variant)), budget) for budget in pack.budgets] or [
+        ("a trial", pack.budget)
+    ]
+    rows = []
     for name, budget in given:
-        parts = [f"{budget.gpu_mb} MB of GPU memory"] if budget.gpu_mb else []
-        parts += [f"{budget.memory_mb} MB of memory"] if budget.memory_mb else []
-        lines.append(f"  {name:<{width}}  {', '.join(parts) or 'not known'}")
+        parts = [f"{render_mb_limit(budget.gpu_mb)} of GPU memory"] if budget.gpu_mb else []
+        if budget.memory_mb:
+            parts.append(f"{render_mb_limit(budget.memory_mb)} of memory")
+        rows.append((name, ", ".join(parts) or "not known"))
+    lines = ["budget", *render_columns(rows, indent="  ")]
     return [*lines, "  with NVIDIA MPS"] if pack.mps else lines
 
 
 def _render_estimate(plan: Plan) -> list[str]:
+    """How long the trials that are missing will take, what that costs, and other ways to split the work into jobs."""
     if not plan.missing_count:
         return []
     lines = []
     if plan.estimate_s is None:
-        lines.append("estimate   not known: `--time` gives the time of one trial, `windlass measure` finds it out")
+        lines.append(
+            _field(
+                "estimate",
+                "not known: `--time` gives the time of one trial, `windlass measure` finds it out",
+            )
+        )
     else:
         at_once = " if all start at once"
         if plan.request is None:
             at_once = ""
-        elif plan.request.throttle and _render_throttle(plan) and _units(plan) == 1:
+        elif plan.request.throttle and _render_throttle(plan) and plan.units == 1:
             at_once = f" with {counted(plan.request.throttle, 'job')} at a time"
         if plan.estimate_because:
             at_once = f" {plan.estimate_because}"
-        lines.append(f"estimate   about {_render_about(plan.estimate_s)}{at_once}")
+        lines.append(_field("estimate", f"about {render_about(plan.estimate_s)}{at_once}"))
     if plan.cost is not None:
-        lines.append(f"cost       {render_cost(plan.cost)}")
-    lines += [
-        f"{'or' if number else 'instead':<11}{_render_split(one)}" for number, one in enumerate(plan.alternatives)
+        lines.append(_field("cost", render_cost(plan.cost)))
+    return [*lines, *_render_splits(plan.alternatives)]
+
+
+def _render_splits(splits: Sequence[Split]) -> list[str]:
+    """Other numbers of jobs for the same trials, a line each: the option, the cost and the time."""
+    rows = []
+    for split in splits:
+        jobs = f"{counted(split.agents, 'job')} of {render_about(split.time_s)}"
+        costs = f"{render_cost(split.cost)}, about {render_about(split.estimate_s)}"
+        rows.append((jobs, f"--agents {split.agents}", costs))
+    labels = ["instead", *["or"] * len(splits)]
+    return [
+        pad(label, _LABEL_WIDTH) + line
+        for label, line in zip(labels, render_columns(rows), strict=False)
     ]
-    return lines
-
-
-def _render_split(split: Split) -> str:
-    jobs = f"{counted(split.agents, 'job')} of {_render_about(split.time_s)}"
-    return f"{jobs:<18}--agents {split.agents:<5}{render_cost(split.cost)}, about {_render_about(split.estimate_s)}"
 
 
 def render_cost(cost: Cost) -> str:
     """In GPU-hours or core-hours, and in the site's own unit."""
     main = (cost.gpu_hours, "GPU-hours") if cost.gpu_hours else (cost.core_hours, "core-hours")
     billed = ""
-    if cost.billed is not None and (cost.unit != main[1] or round(cost.billed, 2) != round(main[0], 2)):
-        billed = f" ({render_amount(cost.billed)} {cost.unit})"
-    return f"{'at most ' if cost.at_most else ''}{render_amount(main[0])} {main[1]}{billed}"
+    if cost.billed is not None and (
+        cost.unit != main[1] or round(cost.billed, 2) != round(main[0], 2)
+    ):
+        billed = f" ({render_with_unit(cost.billed, cost.unit)})"
+    return f"{'at most ' if cost.at_most else ''}{render_with_unit(*main)}{billed}"
 
 
 def render_cost_line(plan: Plan, present: int = 0) -> str:
     """One line for `run`, before anything is submitted: the jobs for what is missing, of which `present` are there."""
     if plan.request is None or plan.cost is None:
         return ""
-    time = _render_about(plan.request.time_s)
-    if _units(plan) > 1:
-        jobs = f"{counted(plan.agents_missing, 'chain')} of {_units(plan)} jobs of {time}, one after another"
+    time = render_about(plan.request.time_s)
+    if plan.units > 1:
+        jobs = f"{counted(plan.agents_missing, 'chain')} of {plan.units} jobs of {time}, one after another"
     else:
         jobs = f"{counted(plan.agents_missing, 'job')} of {time}{_render_throttle(plan)}"
     jobs += _render_present(present)
     assumed = plan.estimate_because or "once they start"
-    done = f", about {_render_about(plan.estimate_s)} {assumed}" if plan.estimate_s is not None else ""
+    done = (
+        f", about {render_about(plan.estimate_s)} {assumed}" if plan.estimate_s is not None else ""
+    )
     split = next(iter(plan.alternatives), None)
-    other = f"; or {split.agents} of {_render_about(split.time_s)} (--agents {split.agents})" if split else ""
+    other = (
+        f"; or {split.agents} of {render_about(split.time_s)} (--agents {split.agents})"
+        if split
+        else ""
+    )
     return f"{jobs}: {render_cost(plan.cost)}{done}{other}"
-
-
-def _units(plan: Plan) -> int:
-    """How many jobs make a chain; 1 where they do not go on from one another."""
-    return 1 if plan.terms is None else plan.terms.units
-
-
-def _render_about(seconds: float) -> str:
-    """As much of a duration as an estimate deserves: 40 min, 3 h, 2.5 days."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 100 * 60:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.2g} h" if seconds < 48 * 3600 else f"{seconds / 86400:.3g} days"
-
-
-def _render_unit(seconds: float) -> str:
-    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"
 
 
 def render_submitted(submitted: Submitted) -> str:
@@ -333,7 +389,9 @@ def render_submitted(submitted: Submitted) -> str:
             f"submitted {counted(submitted.agents, 'agent')}{beside} as job {jobs}; follow with `windlass status`"
         )
     elif submitted.present:
-        lines.append(f"{counted(submitted.present, 'agent is', 'agents are')} on it already; nothing was submitted")
+        lines.append(
+            f"{counted(submitted.present, 'agent is', 'agents are')} on it already; nothing was submitted"
+        )
     else:
         lines.append("nothing is left to do; nothing was submitted")
     return "\n".join(lines)

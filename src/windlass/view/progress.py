@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from windlass.core.units import UNKNOWN, render_duration
 from windlass.view.escapes import DIM, GREEN, RED, paint
+from windlass.view.numbers import render_number
 
 _BAR_CELLS = 24  # a longer bar says no more
 _SMALLEST_BAR_CELLS = 6
 _SETTLE_S = 0.5
-_UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
@@ -72,30 +73,10 @@ def render_plain(progress: Progress) -> str:
     return _printable(", ".join(part.text for part in _parts(progress)))
 
 
-def render_duration(seconds: float | None) -> str:
-    """Seconds as people say them: ``45s``, ``3m 20s``, ``2h 05m``, ``3d 4h``; ``–`` when unknown."""
-    if seconds is None or not math.isfinite(seconds):
-        return _UNKNOWN
-    whole = max(0, round(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if minutes == 0:
-        return f"{whole}s"
-    if hours == 0:
-        return f"{minutes}m {whole % 60:02d}s"
-    if days == 0:
-        return f"{hours}h {minutes % 60:02d}m"
-    return f"{days}d {hours % 24}h"
-
-
-def render_seconds(seconds: float) -> str:
-    """The same with tenths where they matter: ``0.4s``, ``3.2s``, ``45s``, ``3m 20s``."""
-    return f"{seconds:.1f}s" if 0 <= seconds < 9.95 else render_duration(seconds)
-
-
 def render_rate(rate_per_s: float | None) -> str:
     """A rate in the unit that makes a readable number: a second, a minute or an hour."""
     if rate_per_s is None or math.isnan(rate_per_s):
-        return f"{_UNKNOWN}/s"
+        return f"{UNKNOWN}/s"
     if rate_per_s >= 1 or rate_per_s <= 0:
         return f"{_short(rate_per_s)}/s"
     if rate_per_s * 60 >= 1:
@@ -126,7 +107,9 @@ class RateMeter:
         if samples and (finished < samples[-1][1] or now < samples[-1][0]):
             samples.clear()
         # Samples closer than a hundredth of the window change nothing; the first is where measuring starts.
-        if not samples or (finished > samples[-1][1] and now - samples[-1][0] >= self._window_s / 100):
+        if not samples or (
+            finished > samples[-1][1] and now - samples[-1][0] >= self._window_s / 100
+        ):
             samples.append((now, finished))
         while len(samples) > 1 and self._may_forget_first(now, finished):
             samples.popleft()
@@ -137,7 +120,10 @@ class RateMeter:
 
     def _may_forget_first(self, now: float, finished: int) -> bool:
         second_time, second_finished = self._samples[1]
-        return now - second_time >= self._window_s and finished - second_finished >= self._least_finished
+        return (
+            now - second_time >= self._window_s
+            and finished - second_finished >= self._least_finished
+        )
 
 
 def _parts(progress: Progress) -> list[_Part]:
@@ -160,7 +146,7 @@ def _parts(progress: Progress) -> list[_Part]:
         parts.append(_Part(8, f"after {render_duration(progress.elapsed_s)}", DIM))
     if progress.best is not None:
         name, value = progress.best
-        parts.append(_Part(7, f"best {name} {value:.4g}"))
+        parts.append(_Part(7, f"best {name} {render_number(value)}"))
     return parts
 
 
@@ -181,7 +167,9 @@ def _bar(progress: Progress, cells: int, color: bool, ascii_only: bool) -> str:
     full_sign, rest_sign = ("#", "-") if ascii_only else ("━", "─")
     full = max(int(cells * _share(progress)), 1 if progress.ended else 0)
     end_color = (RED if progress.failed else GREEN) if color else ""
-    return paint(full_sign * full, end_color) + paint(rest_sign * (cells - full), DIM if color else "")
+    return paint(full_sign * full, end_color) + paint(
+        rest_sign * (cells - full), DIM if color else ""
+    )
 
 
 def _share(progress: Progress) -> float:
@@ -193,7 +181,11 @@ def _share(progress: Progress) -> float:
 
 def _shown(text: str, ascii_only: bool) -> str:
     text = _printable(text)
-    return text.replace(_UNKNOWN, "-").encode("ascii", "replace").decode("ascii") if ascii_only else text
+    return (
+        text.replace(UNKNOWN, "-").encode("ascii", "replace").decode("ascii")
+        if ascii_only
+        else text
+    )
 
 
 def _printable(text: str) -> str:

@@ -6,12 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from windlass.collect.groups import GROUP_STATISTICS, ROW_HEAD, ROW_TAIL, metric_columns, parameter_names, reserved_name
+from windlass.collect.groups import (
+    GROUP_STATISTICS,
+    ROW_HEAD,
+    ROW_TAIL,
+    metric_columns,
+    parameter_names,
+    reserved_name,
+)
+from windlass.core.states import State
+from windlass.core.units import render_duration
 from windlass.model import Metric
-from windlass.states import State
 from windlass.view.numbers import render_means, render_numbers
-from windlass.view.progress import render_seconds
-from windlass.view.table import columns_of, render_cell, render_table
+from windlass.view.table import columns_of, render_cell, render_columns, render_table
 
 Row = dict[str, Any]
 _TRIAL = "trial"  # the heading of a trial's number in the short table
@@ -22,8 +29,13 @@ def sort_best_first(rows: Iterable[Row], metric: Metric, stat: str = "last") -> 
     sign = -1.0 if metric.goal == "maximize" else 1.0
 
     def key(row: Row) -> tuple[bool, float]:
+        """Sorts trials without a usable value to the end; others by the value, the best first."""
         value = row.get(metric_columns(row, metric.name)[stat])
-        if row["state"] != State.DONE.value or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if (
+            row["state"] != State.DONE.value
+            or not isinstance(value, (int, float))
+            or not math.isfinite(value)
+        ):
             return True, 0.0
         return False, sign * value
 
@@ -66,7 +78,7 @@ def _readable(row: Row) -> Row:
     readable: Row = {}
     for name, value in row.items():
         if name == "duration_s":
-            readable["duration"] = None if value is None else render_seconds(value)
+            readable["duration"] = None if value is None else render_duration(value)
         else:
             readable[name] = value
     return readable
@@ -84,7 +96,11 @@ def _metric_headings(rows: Sequence[Row], metrics: Sequence[str], stat: str) -> 
         for row in rows[:1]:
             columns = metric_columns(row, name)
             found[columns["last"]] = columns[stat]
-    return {heading: column for heading, column in found.items() if any(row.get(column) is not None for row in rows)}
+    return {
+        heading: column
+        for heading, column in found.items()
+        if any(row.get(column) is not None for row in rows)
+    }
 
 
 def _reported(rows: Sequence[Row], stat: str) -> dict[str, str]:
@@ -100,7 +116,9 @@ def _reported(rows: Sequence[Row], stat: str) -> dict[str, str]:
 
 def _varying(rows: Sequence[Row], seed_name: str) -> list[str]:
     """The parameters, and the seed, that are not the same in all rows; of a single row all."""
-    names = columns_of([dict.fromkeys((*parameter_names(row, seed_name), *_seed(row, seed_name))) for row in rows])
+    names = columns_of(
+        [dict.fromkeys((*parameter_names(row, seed_name), *_seed(row, seed_name))) for row in rows]
+    )
     if len(rows) == 1:
         return names
     return [name for name in names if any(row.get(name) != rows[0].get(name) for row in rows)]
@@ -116,13 +134,22 @@ def _short_row(row: Row, parameters: Sequence[str], metrics: Mapping[str, str]) 
     short.update((heading, row.get(column)) for heading, column in metrics.items())
     if row["state"] != State.DONE.value:
         cause = row.get("cause")
-        short["state"] = row["state"] if cause in (None, row["state"]) else f"{row['state']}: {cause}"
-    used = {name: value for name, value in row.items() if name.startswith("used.") and value is not None}
+        short["state"] = (
+            row["state"] if cause in (None, row["state"]) else f"{row['state']}: {cause}"
+        )
+    used = {
+        name: value for name, value in row.items() if name.startswith("used.") and value is not None
+    }
     return {**short, **used}
 
 
 def render_groups(
-    rows: Sequence[Row], metric: str, *, wide: bool = False, width: int | None = None, color: bool = False
+    rows: Sequence[Row],
+    metric: str,
+    *,
+    wide: bool = False,
+    width: int | None = None,
+    color: bool = False,
 ) -> str:
     """A table of settings: each with its mean over seeds and the interval, rounded together, and how many there are."""
     means = render_means([(row["mean"], row["ci95"]) for row in rows])
@@ -134,7 +161,9 @@ def render_groups(
         if wide:
             short["std"] = deviation
         short["n"] = row["n"]
-        short.update((name, row[name]) for name in ("failed", "nan") if any(other[name] for other in rows))
+        short.update(
+            (name, row[name]) for name in ("failed", "nan") if any(other[name] for other in rows)
+        )
         shown.append(short)
     keep = {metric, f"metric.{metric}", "n"}
     return render_table(shown, width=None if wide else width, color=color, keep=keep)
@@ -147,8 +176,7 @@ def _heading(metric: str, row: Row) -> str:
 def render_card(row: Mapping[str, Any], metric: str) -> str:
     """One row, a line a column: nothing is cut off, and what has no value is left out."""
     card = _group_card(row, metric) if "mean" in row else _trial_card(row, metric)
-    width = max(len(name) for name in card)
-    return "\n".join(f"{name:<{width}}  {render_cell(value)}" for name, value in card.items())
+    return "\n".join(render_columns([(name, render_cell(value)) for name, value in card.items()]))
 
 
 def _trial_card(row: Mapping[str, Any], metric: str) -> Row:
@@ -163,7 +191,7 @@ def _trial_card(row: Mapping[str, Any], metric: str) -> Row:
         if value is None or name in hidden or (name == "attempts" and value == 1):
             continue
         if name == "duration_s":
-            card["took"] = render_seconds(value)
+            card["took"] = render_duration(value)
         elif not (name == "state" and value == State.DONE.value):
             card["trial" if name == "number" else name] = value
     return card

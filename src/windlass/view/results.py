@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
-from windlass.errors import WindlassError, input_error
+from windlass.core.errors import WindlassError, input_error
+from windlass.core.files import replacing
 from windlass.view.table import columns_of, render_table
 
 FORMATS = ("table", "csv", "json", "parquet")
@@ -33,7 +33,9 @@ def write_results(
         stream.writelines(render_json(rows))
     elif kind == "parquet":
         if path is None:
-            raise input_error("parquet is not text and needs a file to go to", "--output results.parquet")
+            raise input_error(
+                "parquet is not text and needs a file to go to", "--output results.parquet"
+            )
         _write_parquet(rows, path)
     else:
         raise input_error(f"there is no format {kind!r}", f"one of: {', '.join(FORMATS)}")
@@ -49,7 +51,7 @@ def render_json(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def strict(value: Any) -> Any:
-    """The same value without numbers that JSON has no word for."""
+    """The same value without numbers that JSON cannot express."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -73,7 +75,9 @@ def _write_csv(rows: Iterable[Row], stream: TextIO) -> None:
 
 def _text(value: Any) -> Any:
     """A value in full precision, and lists and the like as JSON."""
-    if value is None or isinstance(value, str):
+    if (
+        value is None or isinstance(value, str) or type(value) is int
+    ):  # Not a bool, which JSON writes as a name.
         return value
     if isinstance(value, float):
         return repr(float(value))
@@ -84,13 +88,16 @@ def _write_parquet(rows: Iterable[Row], path: str) -> None:
     try:
         import polars
     except ImportError:
-        raise WindlassError("parquet needs polars, which is not installed\n  hint: pip install polars") from None
+        raise WindlassError(
+            "parquet needs polars, which is not installed\n  hint: pip install polars"
+        ) from None
     kept = list(rows)
-    frame = polars.DataFrame({name: _column([row.get(name) for row in kept]) for name in columns_of(kept)})
-    partial = f"{path}.partial-{os.getpid()}"
+    frame = polars.DataFrame(
+        {name: _column([row.get(name) for row in kept]) for name in columns_of(kept)}
+    )
     try:
-        frame.write_parquet(partial)
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            frame.write_parquet(partial)
     except OSError as error:
         raise WindlassError(f"{path}: {error.strerror or error}") from error
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Sequence
 
 from windlass.collect.printed import PrintedNumber
 from windlass.collect.standing import Missing, Standing
-from windlass.counted import counted
-from windlass.view.numbers import render_means, render_numbers
+from windlass.core.counted import counted
+from windlass.core.meant import nearest_word
+from windlass.view.numbers import render_means, render_number, render_numbers
 from windlass.view.table import render_cell
 
 _SHOWN_PARAMETERS = 8
@@ -27,16 +27,24 @@ def render_standing(standing: Standing) -> list[str]:
 
 
 def _render_best(standing: Standing) -> str:
+    """The best trial in one line, or with seeds the best setting and its mean.
+
+    Only the first few parameters are named.
+    """
     row, metric = standing.best or {}, standing.metric
     settings = [f"{name}={render_cell(row[name])}" for name in standing.varying if name in row]
-    setting = ", ".join(settings[:_SHOWN_PARAMETERS]) + (", …" if len(settings) > _SHOWN_PARAMETERS else "")
+    setting = ", ".join(settings[:_SHOWN_PARAMETERS]) + (
+        ", …" if len(settings) > _SHOWN_PARAMETERS else ""
+    )
     goal = "highest" if metric.goal == "maximize" else "lowest"
     if "mean" in row:
         mean = render_means([(row["mean"], row["ci95"])])[0]
         over = f"mean of {row['n']}, the {goal}"
         return f"best {metric.name}: {mean} ({over})" + (f" with {setting}" if setting else "")
     value = render_numbers([row.get(metric.name, row.get(f"metric.{metric.name}"))])[0]
-    return f"best {metric.name}: {value} (the {goal}), trial {row['number']}" + (f" with {setting}" if setting else "")
+    return f"best {metric.name}: {value} (the {goal}), trial {row['number']}" + (
+        f" with {setting}" if setting else ""
+    )
 
 
 def render_missing(missing: Missing) -> list[str]:
@@ -45,15 +53,24 @@ def render_missing(missing: Missing) -> list[str]:
         return []
     metric = render_cell(missing.metric)
     if missing.without < missing.done:
-        return [f"{missing.without:,} of {counted(missing.done, 'done trial')} did not report {metric}"]
-    lines = [f"no trial reported {metric}: {counted(missing.done, 'trial')} done, none has a value of it"]
+        return [
+            f"{missing.without:,} of {counted(missing.done, 'done trial')} did not report {metric}"
+        ]
+    lines = [
+        f"no trial reported {metric}: {counted(missing.done, 'trial')} done, none has a value of it"
+    ]
     printed = [one.name for one in missing.listed]
     names = list(dict.fromkeys([*missing.reported, *printed]))
     if not names:
-        return [*lines, f"their output has no numbers with names; print it (`{metric}=0.12`) or call windlass.log"]
+        return [
+            *lines,
+            f"their output has no numbers with names; print it (`{metric}=0.12`) or call windlass.log",
+        ]
     if missing.reported:
         more = ", …" if len(missing.reported) > _SHOWN_NAMES else ""
-        lines.append(f"they reported: {', '.join(map(render_cell, missing.reported[:_SHOWN_NAMES]))}{more}")
+        lines.append(
+            f"they reported: {', '.join(map(render_cell, missing.reported[:_SHOWN_NAMES]))}{more}"
+        )
     if missing.listed:
         lines.append(f"their output has: {', '.join(map(_render_number, missing.listed))}")
     closest = _closest(missing.metric, names)
@@ -76,11 +93,9 @@ def _closest(metric: str, names: Sequence[str]) -> str:
 
 def _similar(metric: str, names: Sequence[str]) -> str | None:
     """A name like the metric's, or one that holds the other; None where there is none."""
-    lowered = {name.lower(): name for name in reversed(names)}
-    close = difflib.get_close_matches(metric.lower(), lowered, 1)
-    holding = [name for name in lowered if metric.lower() in name or name in metric.lower()]
-    found = [*close, *holding]
-    return lowered[found[0]] if found else None
+    lower = metric.lower()
+    holding = [name for name in reversed(names) if lower in name.lower() or name.lower() in lower]
+    return nearest_word(metric, names) or next(iter(holding), None)
 
 
 def render_unnamed(listed: Sequence[PrintedNumber]) -> list[str]:
@@ -89,8 +104,11 @@ def render_unnamed(listed: Sequence[PrintedNumber]) -> list[str]:
         return []
     first = shlex.quote(render_cell(listed[0].name))
     names = ", ".join(map(_render_number, listed))
-    return [f"the output has: {names}", f"`windlass results --metric {first}` compares the trials by one of them"]
+    return [
+        f"the output has: {names}",
+        f"`windlass results --metric {first}` compares the trials by one of them",
+    ]
 
 
 def _render_number(number: PrintedNumber) -> str:
-    return f"{render_cell(number.name)} ({number.value:.4g})"
+    return f"{render_cell(number.name)} ({render_number(number.value)})"

@@ -7,17 +7,24 @@ from typing import Any
 
 from windlass.collect.reconcile import FailureGroup, StudyView
 from windlass.collect.timeleft import Hours, TimeLeft, elapsed_s, remaining_s
-from windlass.counted import counted
-from windlass.journal.fold import TrialRecord
-from windlass.states import Cause, State
+from windlass.core.counted import counted
+from windlass.core.journal.records import TrialRecord
+from windlass.core.states import Cause, State
+from windlass.core.units import UNKNOWN, render_duration
 from windlass.view.escapes import GREEN, RED, paint
 from windlass.view.jobs import jobs_to_json, render_jobs, render_nobody
 from windlass.view.numbers import render_amount
-from windlass.view.progress import render_duration
 from windlass.view.table import render_cell
 from windlass.view.trouble import find_trouble, is_settled
 
-_ORDER = (State.DONE, State.RUNNING, State.WAITING, State.FAILED, State.INTERRUPTED, State.CANCELLED)
+_ORDER = (
+    State.DONE,
+    State.RUNNING,
+    State.WAITING,
+    State.FAILED,
+    State.INTERRUPTED,
+    State.CANCELLED,
+)
 _SHOWN_RUNNING = 8
 _SHOWN_NOTES = 5
 _SHOWN_FAILURES = 8
@@ -34,7 +41,9 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
         "study": view.name,
         "folder": view.folder,
         "trials": view.total,
-        "problem": None if trouble is None else {"reason": trouble.reason, "remedy": trouble.remedy},
+        "problem": None
+        if trouble is None
+        else {"reason": trouble.reason, "remedy": trouble.remedy},
         "counts": view.counts,
         "causes": view.causes,
         "failures": [_failure_to_json(group) for group in view.failures],
@@ -63,6 +72,7 @@ def view_to_json(view: StudyView) -> dict[str, Any]:
 
 
 def _failure_to_json(group: FailureGroup) -> dict[str, Any]:
+    """Trials that failed alike, for `--json`."""
     return {
         "count": group.count,
         "reason": group.reason,
@@ -73,6 +83,7 @@ def _failure_to_json(group: FailureGroup) -> dict[str, Any]:
 
 
 def _running_to_json(record: TrialRecord, now: float) -> dict[str, Any]:
+    """A trial under way for `--json`. Times are in seconds, sizes in megabytes."""
     progress = record.progress
     return {
         "number": record.number,
@@ -88,6 +99,7 @@ def _running_to_json(record: TrialRecord, now: float) -> dict[str, Any]:
 
 
 def _left_to_json(left: TimeLeft | None) -> dict[str, Any] | None:
+    """The estimate of the time left for `--json`; null where nothing is known yet."""
     if left is None:
         return None
     return {
@@ -108,11 +120,13 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def render_left(left: TimeLeft | None) -> str:
-    """``12m 30s (10m to 15m)``; the range where it says more than the middle."""
-    text = render_duration(None if left is None else left.seconds)
-    if left is None or left.low is None or left.high is None:
+    """``12 min 30 s (10 min to 15 min)``; the range where it says more than the middle."""
+    if left is None or left.seconds is None:
+        return UNKNOWN
+    text = render_duration(round(left.seconds))
+    if left.low is None or left.high is None:
         return text
-    low, high = render_duration(left.low), render_duration(left.high)
+    low, high = render_duration(round(left.low)), render_duration(round(left.high))
     return text if low == high else f"{text} ({low} to {high})"
 
 
@@ -132,6 +146,7 @@ def render_hours(view: StudyView) -> str:
 
 
 def _render_running(record: TrialRecord, now: float) -> str:
+    """A trial under way in one line: how long it has run, its step, and the time left."""
     parts = [f"trial {record.number} runs for {render_duration(elapsed_s(record, now))}"]
     progress = record.progress
     step = record.step if record.step is not None or progress is None else progress.step
@@ -147,22 +162,32 @@ def _render_running(record: TrialRecord, now: float) -> str:
 def _counts(view: StudyView, color: bool) -> str:
     shown = [state for state in _ORDER if view.counts[state.value]]
     paints = _COLORS if color else {}
-    return "   ".join(paint(f"{state.value} {view.counts[state.value]}", paints.get(state, "")) for state in shown)
+    return "   ".join(
+        paint(f"{state.value} {view.counts[state.value]}", paints.get(state, "")) for state in shown
+    )
 
 
-_REMEDIES = {Cause.JOB_TIME.value: "a longer `needs: {time: …}`; with `checkpoint:` they go on where they were"}
+_REMEDIES = {
+    Cause.JOB_TIME.value: "a longer `needs: {time: …}`; with `checkpoint:` they go on where they were"
+}
 
 
 def _causes(view: StudyView, color: bool) -> list[str]:
     """Why trials did not end well: failures by their reasons, where these are known, and all else by its cause."""
     remedies = {cause: f" ({remedy})" for cause, remedy in _REMEDIES.items()}
-    lines = [paint(f"  {render_failures(group)}", RED if color else "") for group in view.failures[:_SHOWN_FAILURES]]
+    lines = [
+        paint(f"  {render_failures(group)}", RED if color else "")
+        for group in view.failures[:_SHOWN_FAILURES]
+    ]
     left = sum(group.count for group in view.failures[_SHOWN_FAILURES:])
     if left:
         lines.append(f"  … and {left} more, for other reasons")
     known = {group.cause for group in view.failures}
     others = {cause: count for cause, count in view.causes.items() if cause not in known}
-    return [*lines, *(f"  {count} × {cause}{remedies.get(cause, '')}" for cause, count in others.items())]
+    return [
+        *lines,
+        *(f"  {count} × {cause}{remedies.get(cause, '')}" for cause, count in others.items()),
+    ]
 
 
 def render_failures(group: FailureGroup) -> str:
@@ -172,10 +197,14 @@ def render_failures(group: FailureGroup) -> str:
     settings = ", ".join(f"{name}={render_cell(value)}" for name, value in pairs)
     if settings:
         more.append(settings if group.count == 1 else f"all with {settings}")
-    return f"{group.count} × {render_cell(group.reason)}" + (f" ({'; '.join(more)})" if more else "")
+    return f"{group.count} × {render_cell(group.reason)}" + (
+        f" ({'; '.join(more)})" if more else ""
+    )
 
 
-def render_status(view: StudyView, only: tuple[int, int | None] | None = None, color: bool = False) -> str:
+def render_status(
+    view: StudyView, only: tuple[int, int | None] | None = None, color: bool = False
+) -> str:
     """The study in a few lines; `only` names the job, and the task, that was asked for."""
     trouble = find_trouble(view)
     lines = [f"{view.name}: {trouble}"] if trouble is not None else []
@@ -188,7 +217,9 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None, c
         lines.append(
             f"  {counted(len(alive), 'agent')}, {counted(slots, 'slot')} on {hosts}; time left {render_left(view.left)}"
         )
-    elif trouble is None and (view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]):
+    elif trouble is None and (
+        view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]
+    ):
         lines.append(f"  {render_nobody(view.jobs)}")
     hours = render_hours(view)
     if hours:
@@ -196,7 +227,9 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None, c
     lines += [*_suspects(view), *_silent(view)]
     if view.jobs is not None:
         lines += ["  " + line for line in render_jobs(view.jobs, only)]
-    lines += [f"  {_render_running(record, time.time())}" for record in view.running[:_SHOWN_RUNNING]]
+    lines += [
+        f"  {_render_running(record, time.time())}" for record in view.running[:_SHOWN_RUNNING]
+    ]
     if len(view.running) > _SHOWN_RUNNING:
         lines.append(f"  … and {len(view.running) - _SHOWN_RUNNING} more")
     if view.causes:
@@ -205,19 +238,23 @@ def render_status(view: StudyView, only: tuple[int, int | None] | None = None, c
     notes = list(dict.fromkeys(note.text for note in shown))
     lines += [f"note: {text}" for text in notes[-_SHOWN_NOTES:]]
     if view.damaged_lines:
-        lines.append(f"warning: left out {counted(view.damaged_lines, 'journal line')} that could not be read")
+        lines.append(
+            f"warning: left out {counted(view.damaged_lines, 'journal line')} that could not be read"
+        )
     return "\n".join(lines)
 
 
 def _suspects(view: StudyView) -> list[str]:
-    """A word about agents whose jobs are over and that may live all the same."""
+    """A line about agents whose jobs are over and that may live all the same."""
     suspects = [agent for agent in view.agents if agent.alive is None and not agent.record.ended]
     if not suspects:
         return []
     running = sum(agent.running for agent in suspects)
     names = ", ".join(sorted({agent.record.host for agent in suspects}))
     waits = counted(running, "trial waits", "trials wait")
-    return [f"  {counted(len(suspects), 'agent')} on {names} silent, jobs over: {waits} until that is certain"]
+    return [
+        f"  {counted(len(suspects), 'agent')} on {names} silent, jobs over: {waits} until that is certain"
+    ]
 
 
 def _silent(view: StudyView) -> list[str]:
@@ -230,7 +267,11 @@ def _silent(view: StudyView) -> list[str]:
         + ("its job runs" if agent.record.job and is_answered else after)
         for agent in late[:_SHOWN_SILENT]
     ]
-    return [*lines, f"  … and {len(late) - _SHOWN_SILENT} more"] if len(late) > _SHOWN_SILENT else lines
+    return (
+        [*lines, f"  … and {len(late) - _SHOWN_SILENT} more"]
+        if len(late) > _SHOWN_SILENT
+        else lines
+    )
 
 
 def render_end(view: StudyView, color: bool = False) -> str:
@@ -239,12 +280,19 @@ def render_end(view: StudyView, color: bool = False) -> str:
     lines = [f"{view.name}: {_counts(view, color)} of {view.total}", *_causes(view, color)]
     look_at = []
     if view.counts[State.FAILED.value] or view.counts[State.INTERRUPTED.value]:
-        look_at.append("`windlass logs --failed` shows the last lines of those that did not end well")
-    if trouble is None and (view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]):
+        look_at.append(
+            "`windlass logs --failed` shows the last lines of those that did not end well"
+        )
+    if trouble is None and (
+        view.counts[State.WAITING.value] or view.counts[State.INTERRUPTED.value]
+    ):
         look_at.append("`windlass status` shows what is missing, `windlass run` goes on with it")
     if view.counts[State.DONE.value]:
         look_at.append("`windlass results` shows what came out")
     lines += [f"  {text}" for text in look_at]
     if trouble is not None:
-        lines += [paint(f"{view.name}: {trouble.reason}", RED if color else ""), f"  {trouble.remedy}"]
+        lines += [
+            paint(f"{view.name}: {trouble.reason}", RED if color else ""),
+            f"  {trouble.remedy}",
+        ]
     return "\n".join(lines)

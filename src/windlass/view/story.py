@@ -9,10 +9,11 @@ from typing import Any
 
 from windlass.collect.attempts import AttemptStory
 from windlass.collect.ran import job_name
-from windlass.journal.code import render_code
-from windlass.journal.fold import TrialRecord
+from windlass.core.ids import settings_as_given
+from windlass.core.journal.code import render_code
+from windlass.core.journal.records import TrialRecord
+from windlass.core.units import render_duration, render_mb
 from windlass.secrets import mask_row
-from windlass.view.progress import render_duration
 
 _MOST_NAMED = 8  # trials in one line
 _RULE = "the last one whose agent held the trial when it ended"
@@ -27,6 +28,7 @@ def signal_name(number: int) -> str:
 
 
 def _how(cause: str | None, code: int | None, number: int | None, stage: str | None) -> str:
+    """How an attempt ended: its cause, with the signal or exit code, and the stage that failed."""
     text = cause or "?"
     if number:
         text += f" ({signal_name(number)})"
@@ -47,7 +49,9 @@ def render_failed(failed: Sequence[tuple[Mapping[str, Any], TrialRecord]]) -> li
     """A line for each trial that failed: its settings, the cause, and what its agent noted."""
     lines = []
     for trial, record in failed:
-        settings = " ".join(f"{name}={value}" for name, value in mask_row(trial["settings"]).items())
+        settings = " ".join(
+            f"{name}={value}" for name, value in mask_row(settings_as_given(trial)).items()
+        )
         how = _how(record.cause, record.exit_code, record.signal, record.stage)
         lines.append(f"trial {record.number} ({settings}): {record.note or record.why or how}")
     return lines
@@ -61,12 +65,18 @@ def render_failure(
     last_line: str,
 ) -> list[str]:
     """A trial that failed: its parameters, why, where, and where its output is. `place` is from collect/ran.py."""
-    settings = ", ".join(f"{name}={value}" for name, value in mask_row(trial["settings"]).items())
+    settings = ", ".join(
+        f"{name}={value}" for name, value in mask_row(settings_as_given(trial)).items()
+    )
     how = _how(record.cause, record.exit_code, record.signal, record.stage)
     if record.duration_s is not None:
         how += f" after {render_duration(record.duration_s)}"
     how += f", attempt {record.attempts}" if record.attempts > 1 else ""
-    job = f"job {place['ran.job']} on {place['ran.node']}" if place.get("ran.job") else f"on {place.get('ran.node')}"
+    job = (
+        f"job {place['ran.job']} on {place['ran.node']}"
+        if place.get("ran.job")
+        else f"on {place.get('ran.node')}"
+    )
     lines = [f"trial {record.number}  {trial['id']}  {settings}", f"  {how}"]
     lines += [f"  {record.note}"] if record.note else []
     if record.why and not record.why.endswith(last_line):
@@ -74,10 +84,14 @@ def render_failure(
     lines += [f"  last line: {last_line}"] if last_line else []
     lines.append(f"  {job}" + (f", code: {render_code(code)}" if code else ""))
     lines.append(f"  output: `windlass logs {record.number}`, in {place.get('ran.output')}")
-    return [*lines, f"  log of the job: {place['ran.job_log']}"] if place.get("ran.job_log") else lines
+    return (
+        [*lines, f"  log of the job: {place['ran.job_log']}"] if place.get("ran.job_log") else lines
+    )
 
 
-def render_attempts(stories: Sequence[AttemptStory], stages: Sequence[str], alive: Mapping[str, bool]) -> list[str]:
+def render_attempts(
+    stories: Sequence[AttemptStory], stages: Sequence[str], alive: Mapping[str, bool]
+) -> list[str]:
     """A few lines for each attempt, in the order they began. `stages` are the names of the trial's stages."""
     lines = []
     for count, story in enumerate(stories, 1):
@@ -88,13 +102,17 @@ def render_attempts(stories: Sequence[AttemptStory], stages: Sequence[str], aliv
         lines.append(f"attempt {count}  {when}  on {where}  {_ending(story, alive)}")
         if story.code:
             lines.append(f"  code: {render_code(story.code)}")
-        times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in story.times(stages))
+        times = ", ".join(
+            f"{name} {render_duration(seconds)}" for name, seconds in story.times(stages)
+        )
         if times:
             lines.append(f"  times: {times}")
     return lines
 
 
-def render_overlap(stories: Sequence[AttemptStory], overlapped_s: float, record: TrialRecord | None) -> list[str]:
+def render_overlap(
+    stories: Sequence[AttemptStory], overlapped_s: float, record: TrialRecord | None
+) -> list[str]:
     """That agents executed a trial at the same time, and whose attempt counts; nothing where they did not."""
     if not overlapped_s:
         return []
@@ -128,19 +146,19 @@ def _memory_mb(end: Mapping[str, Any]) -> float | None:
 
 
 def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
+    """How an attempt ended, how long it took and how much memory it used; for one under way, how long it has run."""
     end = story.end
     if end is None:
         if alive.get(story.agent):
             return f"running for {render_duration(time.time() - story.start)}"
-        return "lost: its agent ended without a word"
-    text = (
-        f"{_how(end['cause'], end.get('code'), end.get('sig'), end.get('stage'))} after {render_duration(end['dur'])}"
-    )
+        return "lost: its agent ended without a message"
+    how = _how(end["cause"], end.get("code"), end.get("sig"), end.get("stage"))
+    text = f"{how} after {render_duration(end['dur'])}"
     if (end.get("use") or {}).get("late_s"):
         text += f" (its end was noticed up to {render_duration(end['use']['late_s'])} late)"
     if "lost" in end:
         text += "; another agent had taken the trial over"
     memory_mb = _memory_mb(end)
     if memory_mb is not None:
-        text += f", {memory_mb:.0f} MB" if memory_mb >= 10 else f", {memory_mb:.1f} MB"
+        text += f", {render_mb(memory_mb)}"
     return f"{text}; {end['note']}" if end.get("note") else text

@@ -14,6 +14,7 @@ from windlass.view.numbers import render_numbers
 
 _GAP = "  "
 _NARROWEST = 6
+_WIDEST = 40  # A longer cell of a table without a header pushes its own line to the right, not all others.
 _LEFT_OUT = "  …"  # at the end of a header: there are more columns
 
 
@@ -28,6 +29,11 @@ def _character_width(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def pad(text: str, width: int) -> str:
+    """`text` with spaces after it, so that it takes at least `width` columns."""
+    return text + " " * (width - display_width(text))
 
 
 def truncate(text: str, width: int) -> str:
@@ -100,7 +106,9 @@ def render_table(
         shown = _fitting(names, widths, whole, width, keep)
         text = [name for name in shown if name not in whole]
         taken = sum(widths[name] for name in shown if name in whole) + _left_out_width(shown, names)
-        narrower = fit_widths([widths[name] for name in text], width - taken - len(_GAP) * (len(shown) - 1))
+        narrower = fit_widths(
+            [widths[name] for name in text], width - taken - len(_GAP) * (len(shown) - 1)
+        )
         widths.update(zip(text, narrower, strict=True))
     lines = [_render_line([headers[name] for name in shown], shown, widths, numeric)]
     if len(shown) < len(names):
@@ -112,6 +120,28 @@ def render_table(
     return "\n".join(lines) + "\n"
 
 
+def render_columns(
+    rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = ""
+) -> list[str]:
+    """Lines of a table without a header: each cell is padded to the widest one of its column.
+
+    `right` names the columns that are aligned to the right. The last column is never padded, so it may be of any
+    length. Cells are shown as they are: the caller escapes what comes from outside (`render_cell`).
+    """
+    widths = [0] * max(map(len, rows), default=0)
+    for row in rows:
+        for number, cell in enumerate(row):
+            widths[number] = min(max(widths[number], display_width(cell)), _WIDEST)
+    lines = []
+    for row in rows:
+        parts = []
+        for number, cell in enumerate(row):
+            padded = pad(cell, widths[number])
+            parts.append(padded[len(cell) :] + cell if number in right else padded)
+        lines.append((indent + _GAP.join(parts)).rstrip())
+    return lines
+
+
 def _render_column(values: Sequence[Any], numeric: bool) -> list[str]:
     return render_numbers(values) if numeric else [render_cell(value) for value in values]
 
@@ -121,7 +151,11 @@ def _left_out_width(shown: Sequence[str], names: Sequence[str]) -> int:
 
 
 def _fitting(
-    names: Sequence[str], widths: Mapping[str, int], whole: Collection[str], width: int, keep: Collection[str]
+    names: Sequence[str],
+    widths: Mapping[str, int],
+    whole: Collection[str],
+    width: int,
+    keep: Collection[str],
 ) -> list[str]:
     """The columns that fit when text is as narrow as can be; those of `whole` are not shortened."""
     shown = list(names)
@@ -152,23 +186,29 @@ def fit_widths(widths: Sequence[int], available: int) -> list[int]:
 
 def _is_numeric(values: Iterable[Any]) -> bool:
     present = [value for value in values if value is not None]
-    return bool(present) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present)
+    return bool(present) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) for value in present
+    )
 
 
 def _render_line(
-    cells: Sequence[str], names: Sequence[str], widths: Mapping[str, int], numeric: Mapping[str, bool]
+    cells: Sequence[str],
+    names: Sequence[str],
+    widths: Mapping[str, int],
+    numeric: Mapping[str, bool],
 ) -> str:
+    """One line of a table: numbers are aligned to the right, text to the left and cut to its column."""
     parts = []
     for cell, name in zip(cells, names, strict=True):
         text = cell if numeric[name] else truncate(cell, widths[name])
-        padding = " " * (widths[name] - display_width(text))
-        parts.append(padding + text if numeric[name] else text + padding)
+        padded = pad(text, widths[name])
+        parts.append(padded[len(text) :] + text if numeric[name] else padded)
     return _GAP.join(parts).rstrip()
 
 
 def terminal_width(stream: TextIO) -> int | None:
     """Columns of the terminal behind `stream`; None when it is not one, where nothing is to be cut."""
-    import shutil  # brings many modules along, and most who import this one print no table
+    import shutil  # It brings many modules along, and most commands print no table.
 
     return shutil.get_terminal_size().columns if stream.isatty() else None
 

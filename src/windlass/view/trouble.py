@@ -10,13 +10,13 @@ from typing import Any
 
 from windlass.collect.jobview import JobView
 from windlass.collect.reconcile import StudyView
-from windlass.counted import counted
-from windlass.journal.fold import AgentRecord, Note
-from windlass.journal.reason import package_of
-from windlass.slurm.states import JobState
-from windlass.states import Cause, State
+from windlass.core.counted import counted
+from windlass.core.journal.reason import package_of
+from windlass.core.journal.records import AgentRecord, Note
+from windlass.core.queue.states import JobState
+from windlass.core.states import Cause, State
+from windlass.core.units import render_duration
 from windlass.view.jobs import render_nobody, render_output
-from windlass.view.progress import render_duration
 
 _NOT_READY = "not ready: "
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
@@ -31,7 +31,9 @@ _DISK_FULL = "disk full"
 _CODE_FULL = 5  # exit code of an agent; see docs/failures.md
 _AT_WORK = (JobState.RUNNING, JobState.SUSPENDED)
 _COMING = (JobState.WAITING, *_AT_WORK)
-_NO_PYTHON = re.compile(r"(/\S*python[\d.]*): (?:No such file or directory|not found|Permission denied)")
+_NO_PYTHON = re.compile(
+    r"(/\S*python[\d.]*): (?:No such file or directory|not found|Permission denied)"
+)
 _SHOWN_CHARACTERS = 300
 
 
@@ -62,7 +64,10 @@ def find_trouble(view: StudyView) -> Trouble | None:
     if any(agent.reason == _DISK_FULL for agent in agents) or any(map(_died_of_full_disk, jobs)):
         trials = counted(open_trials, "trial is", "trials are")
         reason = f"{trials} not done: the disk of {view.folder} is full, or your quota there"
-        return Trouble(reason, "Make room there (`windlass clean` shows what can go), then `windlass run` goes on")
+        return Trouble(
+            reason,
+            "Make room there (`windlass clean` shows what can go), then `windlass run` goes on",
+        )
     unbegun = [job for job in jobs if job.log]
     if unbegun and not agents and not any(job.state in _AT_WORK for job in jobs):
         return _explain_unbegun(unbegun, len(jobs))
@@ -74,6 +79,7 @@ def find_trouble(view: StudyView) -> Trouble | None:
 
 
 def _explain_stop(failed: int, why: str, open_trials: int) -> Trouble:
+    """The trouble of a study that was stopped because its first trials failed alike."""
     left = counted(open_trials, "trial waits", "trials wait")
     return Trouble(
         f"stopped, {left}: the first {failed} trials all failed the same way: {why.rstrip('.')}",
@@ -83,12 +89,15 @@ def _explain_stop(failed: int, why: str, open_trials: int) -> Trouble:
 
 
 def _remedy_of_failure(reason: str) -> str:
+    """What to do about the error of a trial. Missing modules and missing files get an answer of their own."""
     module = _NO_MODULE.search(reason)
     if module is not None:
         package = package_of(module[1])
         return f"Install it where trials find it (`pip install {package}` with the `python` of their command)"
     if "command not found" in reason or "No such file or directory" in reason:
-        return "Correct the command or its paths (`windlass plan` shows commands as they are executed)"
+        return (
+            "Correct the command or its paths (`windlass plan` shows commands as they are executed)"
+        )
     return "Correct that (`windlass logs --failed` shows more of it)"
 
 
@@ -106,7 +115,8 @@ def is_settled(note: Note, view: StudyView) -> bool:
     if not note.text.endswith(problem):
         return False
     return any(
-        other.record.start > failed.start and (_is_of_archive(problem) or other.record.host == failed.host)
+        other.record.start > failed.start
+        and (_is_of_archive(problem) or other.record.host == failed.host)
         for other in view.agents
         if other.running or (other.record.ended and not other.record.reason.startswith(_NOT_READY))
     )
@@ -126,21 +136,28 @@ def _died_of_full_disk(job: JobView) -> bool:
 def _of_last_submission(view: StudyView) -> tuple[list[AgentRecord], list[JobView], dict[str, Any]]:
     """Its agents, its jobs, and what they asked for. Without jobs: the agent that began last."""
     if view.jobs is None:
-        newest = max((agent.record for agent in view.agents), key=lambda agent: agent.start, default=None)
+        newest = max(
+            (agent.record for agent in view.agents), key=lambda agent: agent.start, default=None
+        )
         return ([] if newest is None else [newest]), [], {}
     taken = [submission for submission in view.jobs.submissions if submission.refused is None]
     if not taken:
         return [], [], {}
     last = taken[-1]
-    agents = [agent.record for agent in view.agents if (agent.record.job or {}).get("sub") == last.id]
+    agents = [
+        agent.record for agent in view.agents if (agent.record.job or {}).get("sub") == last.id
+    ]
     return agents, [job for job in view.jobs.jobs if job.submission == last.id], dict(last.request)
 
 
 def _explain_unready(agents: Sequence[AgentRecord]) -> Trouble:
     """No trial could begin anywhere. Where agents give several reasons, the most frequent one."""
-    problem = Counter(agent.reason.removeprefix(_NOT_READY) for agent in agents).most_common(1)[0][0]
+    problem = Counter(agent.reason.removeprefix(_NOT_READY) for agent in agents).most_common(1)[0][
+        0
+    ]
     hosts = sorted({agent.host for agent in agents if agent.reason.endswith(problem)})
-    shown = " ".join(problem.split()).removesuffix("; `windlass run` packs it anew")  # the remedy says so
+    # The remedy says so.
+    shown = " ".join(problem.split()).removesuffix("; `windlass run` packs it anew")
     if len(shown) > _SHOWN_CHARACTERS:
         shown = shown[:_SHOWN_CHARACTERS].rstrip() + " …"
     where = f" on {', '.join(hosts)}" if hosts and not any(host in shown for host in hosts) else ""
@@ -160,10 +177,13 @@ def _explain_unbegun(ended: Sequence[JobView], submitted: int) -> Trouble:
     ending = f"no trial could begin: {jobs} ended{code}{where} before its agent began"
     if not job.output:
         return Trouble(f"{ending}, and left nothing in {job.log}", _remedy_of_unbegun(""))
-    return Trouble(f"{ending}: {render_output(job)} (the end of {job.log})", _remedy_of_unbegun(job.output))
+    return Trouble(
+        f"{ending}: {render_output(job)} (the end of {job.log})", _remedy_of_unbegun(job.output)
+    )
 
 
 def _remedy_of_unbegun(output: str) -> str:
+    """What to do where jobs ended before their agent started, judged by what they printed."""
     missing = _NO_PYTHON.search(output)
     if missing is not None:
         return (
@@ -182,13 +202,24 @@ def _remedy_of(problem: str) -> str:
 
 
 def _is_of_archive(problem: str) -> bool:
-    return any(word in problem for word in ("damaged", "cut short", "cannot be unpacked", "when it was submitted"))
+    return any(
+        word in problem
+        for word in ("damaged", "cut short", "cannot be unpacked", "when it was submitted")
+    )
 
 
 def _explain_time(view: StudyView, open_trials: int, late: int, request: dict[str, Any]) -> Trouble:
+    """The trouble of trials that are not done because the time of their jobs was up.
+
+    Trials that lost their work need more time or checkpoints; others only need more jobs.
+    """
     time_s = request.get("time_s")
     length = f" of {render_duration(time_s)}" if time_s else ""
-    jobs = f"the job's time{length} was up" if late == 1 else f"the time of {late} jobs{length} each was up"
+    jobs = (
+        f"the job's time{length} was up"
+        if late == 1
+        else f"the time of {late} jobs{length} each was up"
+    )
     reason = f"{counted(open_trials, 'trial is', 'trials are')} not done: {jobs}"
     cut = view.causes.get(Cause.JOB_TIME.value, 0)
     if not cut or not any("begin anew" in note.text for note in view.notes):

@@ -1,19 +1,20 @@
-"""What trials do right now, from what their agents last told: a table, and JSON."""
+"""What trials do right now, from what their agents last reported: a table, and JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from windlass.collect.advice import render_mb
 from windlass.collect.reconcile import AgentView, StudyView
 from windlass.collect.timeleft import elapsed_s, remaining_s
-from windlass.journal.fold import TrialRecord
-from windlass.view.progress import render_duration
+from windlass.core.journal.records import TrialRecord
+from windlass.core.units import render_duration, render_mb
 from windlass.view.status import render_left
 from windlass.view.table import render_table
 
 
-def running_in(view: StudyView, job: tuple[int, int | None] | None) -> list[tuple[TrialRecord, AgentView]]:
+def running_in(
+    view: StudyView, job: tuple[int, int | None] | None
+) -> list[tuple[TrialRecord, AgentView]]:
     """Trials under way, each with its agent; only those of one job where that is meant."""
     agents = {agent.record.id: agent for agent in view.agents}
     pairs = [(record, agents[record.agent]) for record in view.running if record.agent in agents]
@@ -21,19 +22,23 @@ def running_in(view: StudyView, job: tuple[int, int | None] | None) -> list[tupl
 
 
 def _is_of(agent: AgentView, job: tuple[int, int | None]) -> bool:
-    said = agent.record.job or {}
-    return said.get("array") == job[0] and job[1] in (None, said.get("task"))
+    job_facts = agent.record.job or {}
+    return job_facts.get("array") == job[0] and job[1] in (None, job_facts.get("task"))
 
 
 def name_of_job(agent: AgentView) -> str:
     """The job an agent is in, as Slurm's commands take it; empty where it is in none."""
-    said = agent.record.job
-    if said is None:
+    job_facts = agent.record.job
+    if job_facts is None:
         return ""
-    return str(said.get("array")) + ("" if said.get("task") is None else f"_{said['task']}")
+    return str(job_facts.get("array")) + (
+        "" if job_facts.get("task") is None else f"_{job_facts['task']}"
+    )
 
 
-def watch_to_json(view: StudyView, job: tuple[int, int | None] | None, now: float) -> dict[str, Any]:
+def watch_to_json(
+    view: StudyView, job: tuple[int, int | None] | None, now: float
+) -> dict[str, Any]:
     """Stable keys: study, time, eta_s, running."""
     return {
         "study": view.name,
@@ -59,7 +64,9 @@ def _to_json(record: TrialRecord, agent: AgentView, now: float) -> dict[str, Any
     }
 
 
-def render_watch(view: StudyView, job: tuple[int, int | None] | None, now: float, width: int | None) -> str:
+def render_watch(
+    view: StudyView, job: tuple[int, int | None] | None, now: float, width: int | None
+) -> str:
     """One look. Ends with a newline."""
     pairs = running_in(view, job)
     head = f"{view.name}   {len(pairs)} under way; time left {render_left(view.left)}"
@@ -67,9 +74,17 @@ def render_watch(view: StudyView, job: tuple[int, int | None] | None, now: float
         return f"{head}\n"
     rows = [_row(record, agent, now) for record, agent in pairs]
     shown = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    told = [now - record.told for record, _ in pairs if record.told is not None]
-    age = f"as told {render_duration(max(told))} ago at most" if told else "their agents have told nothing yet"
-    deeper = "; --deep asks the processes themselves" if any(agent.record.job for _, agent in pairs) else ""
+    ages_s = [now - record.told for record, _ in pairs if record.told is not None]
+    age = (
+        f"as reported {render_duration(max(ages_s))} ago at most"
+        if ages_s
+        else "their agents have reported nothing yet"
+    )
+    deeper = (
+        "; --deep asks the processes themselves"
+        if any(agent.record.job for _, agent in pairs)
+        else ""
+    )
     return f"{head}\n{render_table(rows, shown, width=width)}{age}{deeper}\n"
 
 

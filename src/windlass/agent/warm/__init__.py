@@ -1,0 +1,1 @@
+"""Warm starts: trials are forked from an interpreter that has imported their modules. Python 3.9."""

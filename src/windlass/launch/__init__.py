@@ -1,1 +1,0 @@
-"""Ways to start agents; one file each."""
