@@ -4,7 +4,6 @@
 # beside it, and nothing of the system's own is replaced. Add FOLDER/bin to the PATH.
 set -eu
 folder=$1
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 [ ! -e "$folder/bin/apptainer" ] || exit 0
 
@@ -23,6 +22,10 @@ if [ -n "$missing" ]; then
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove $missing >/dev/null
 fi
 
+# The mirror that this machine takes its own packages from.
+mirror=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' | sed -n 's/^Debian \(.*debian\/\)$/\1/p' | head -n 1)
+mirror=${DEBIAN_MIRROR:-$mirror}
+[ -n "$mirror" ] || { echo "no mirror of Debian's packages: run \`apt-get update\`, or set DEBIAN_MIRROR" >&2; exit 1; }
 work=$folder.part
 rm -rf "$work"
 mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial"
