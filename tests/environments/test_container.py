@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -236,6 +237,18 @@ class TestBeforeAnythingRuns:
         assert "is cut short" in project.run("run", "--on", "local", code=2).stderr
         write_sif(project.folder / "image.sif", b"11\0")
         assert "is for s390x" in project.run("run", "--on", "local", code=2).stderr
+
+    def test_an_example_with_an_image_that_is_cut_short(self, container_project: Project) -> None:
+        """What an example imports is looked for inside the image, which must be whole first."""
+        project = container_project
+        whole = (project.folder / "image.sif").read_bytes()
+        (project.folder / "cut.sif").write_bytes(whole[: len(whole) // 2])
+        project.run("init", "--example", "container", "example")
+        words = ("example/study.yaml", "--on", "local")
+        done = project.run("run", *words, "-s", "cut.sif", code=2)
+        assert "cut.sif is cut short" in done.stderr
+        shown = project.run("plan", *words, "-s", "image.sif").stdout
+        assert re.search(r"^env +container \S*image\.sif$", shown, re.MULTILINE)
 
     def test_a_bind_without_a_source_and_a_missing_program(self, project: Project) -> None:
         project.env["PATH"] = (

@@ -15,7 +15,7 @@ from windlass.core.units import (
     render_limit,
     render_mb_limit,
 )
-from windlass.model import Cost, PackTerms, Plan, Request, Split, Study, Submitted
+from windlass.model import Cost, Environment, PackTerms, Plan, Request, Split, Study, Submitted
 from windlass.view.numbers import render_with_unit
 from windlass.view.table import pad, render_cell, render_columns
 
@@ -106,6 +106,7 @@ def _render_head(plan: Plan, preview: Submitted | None) -> list[str]:
     if plan.gpus:
         lines.append(_field("gpus", ", ".join(plan.gpus)))
     lines.append(_field("runs in", render_cell(_render_workdir(plan))))
+    lines += _render_environment(study.environment)
     lines += _render_estimate(plan)
     if study.data:
         there = "  (unpacked on each node's own disk)" if plan.request is not None else ""
@@ -211,6 +212,18 @@ def _render_workdir(plan: Plan) -> str:
         return f"a folder of its own for each trial, made from {workdir}, because of `{key}:`"
     shared = ", which all trials share; `outputs:` gives each its own" if plan.slots > 1 else ""
     return f"{workdir}{shared}"
+
+
+def _render_environment(environment: Environment | None) -> list[str]:
+    """What trials find around them, as the study or the command line names it; no line where neither does."""
+    if environment is None:
+        return []
+    parts = [f"{environment.kind} {environment.value}".strip()] if environment.kind else []
+    if environment.modules:
+        parts.append(f"modules {', '.join(environment.modules)}")
+    if environment.setup:
+        parts.append(f"{counted(len(environment.setup), 'line')} of `setup`")
+    return [_field("env", render_cell("; ".join(parts)))] if parts else []
 
 
 def _render_jobs(plan: Plan, request: Request, preview: Submitted | None) -> list[str]:

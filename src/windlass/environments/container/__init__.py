@@ -140,7 +140,7 @@ class Container(EnvironmentKind):
     ) -> Optional[Command]:
         program = find_runtime(wanted, env)
         image = wanted.expand(wanted.value)
-        if program is None or not os.path.exists(image):
+        if program is None or not _is_usable(image):
             return None
         binds = choose_folders([wanted.project])
         flags = [*_device_flags(), *_privilege_flags(), "--no-home"]
@@ -177,6 +177,15 @@ class Container(EnvironmentKind):
     @property
     def inside(self) -> Optional[Inside]:
         return self._inside
+
+
+def _is_usable(image: str) -> bool:
+    """Whether a container can be started from it; where not, `find_problems` says why."""
+    try:
+        look_at_image(image)
+    except BadImage:
+        return False
+    return True
 
 
 # -- the program
