@@ -13,6 +13,7 @@ from windlass.core.claims.register import RegisterFile
 from windlass.core.counted import counted
 from windlass.core.errors import RehearsalError, input_error
 from windlass.core.files import write_whole
+from windlass.core.journal.events import Header, decode_event
 from windlass.core.journal.read import JournalReader, journal_files, writer_of
 from windlass.core.lock import StudyLock
 from windlass.core.paths import StudyPaths
@@ -177,8 +178,9 @@ class _Reader:
                 continue
             reader = self._readers.setdefault(path, JournalReader(path))
             while events := reader.read():
-                if events[0].get("e") in ("agent", "client"):
-                    if events[0]["e"] == "client" or not self._owner.owns(events[0]):
+                header = decode_event(events[0])
+                if isinstance(header, Header):
+                    if not header.is_agent or not self._owner.owns(events[0]):
                         self._strangers.add(path)
                         break
                     self.seen = Seen()  # Files come in the order in which their writers began.

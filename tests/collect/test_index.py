@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.core.test_fold import Event, fold, journals
-from windlass.collect import absorb, cache
+from windlass.collect import absorb, cache, split_events
 from windlass.collect import index as index_module
 from windlass.collect.attempts import read_attempts
 from windlass.collect.follow import Follower
@@ -463,7 +463,8 @@ def test_damage_is_counted_and_does_not_stop_anything(study: StudyPaths) -> None
 
 
 def test_a_range_over_very_many_trials(study: StudyPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absorb, "_PIECE", 100)
+    for module in (absorb, split_events):
+        monkeypatch.setattr(module, "MOST_TRIALS", 100)
     write(study, "a", finished(0, 10))
     write(study, "c", [{"e": "cancel", "t": 5000.0, "r": [[0, 1000], [2000, 2500]]}])
     write(study, "c", [{"e": "retry", "t": 5001.0, "r": [[900, 2100]]}])

@@ -306,3 +306,26 @@ def test_progress_counts_trials_that_were_put_back_and_done_again(tmp_path: Path
     )
     (tmp_path / "journal" / "20261116-5.jsonl").write_text('{"e":"start","t":6.0,"i":1}\n')
     assert follower.update() and follower.count(State.RUNNING) == 1
+
+
+def test_following_agrees_with_the_fold_whatever_the_order_of_journals(tmp_path: Path) -> None:
+    """The journal that is read last is not the one that was written last, and a damaged line is passed over."""
+    (tmp_path / "journal").mkdir()
+    journals: dict[str, list[dict[str, Any]]] = {
+        "20261116-1": [{"e": "start", "t": 20.0, "i": 0}, {"e": "end", "t": 21.0, "i": 1}],
+        "20261116-2": [{"e": "end", "t": 10.0, "i": 0, "cause": "exit"}],
+        "client-3": [{"e": "cancel", "t": 5.0, "r": [[2, 3]]}],
+    }
+    folded = Folded()
+    for name, events in journals.items():
+        lines = [json.dumps(event) + "\n" for event in events]
+        (tmp_path / "journal" / f"{name}.jsonl").write_text("".join(lines))
+        fold_events(folded, name, events)
+    heard: list[str] = []
+    follower = Follower(
+        StudyPaths(str(tmp_path)), 3, [(0, 3)], on_end=lambda cause, event: heard.append(cause)
+    )
+    assert follower.update() and heard == ["exit"] and follower.ended == 1
+    states = [record.state for record in folded.trials.values()]
+    assert states == [State.RUNNING, State.CANCELLED]
+    assert follower.count(State.RUNNING) == follower.count(State.CANCELLED) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,22 +10,19 @@ from typing import Any
 
 from windlass.collect import rows
 from windlass.collect.cache import TABLES
+from windlass.collect.split_events import MOST_TRIALS, Event, split_events
 from windlass.collect.trial_ids import Moved, TrialIds, renumber
 from windlass.core.journal.fold import (
-    NUMBER_LIMIT,
     Folded,
     TrialHistory,
     WriterState,
     fold_events,
-    parse_number,
 )
 from windlass.core.journal.read import JournalReader, for_each, writer_of
 from windlass.core.journal.records import AgentRecord
 
 BATCH_BYTES = 8 << 20  # of journal in one transaction; bounds memory to some ten times as much
-_PIECE = 50_000  # trials of one range event folded at a time
 
-Event = Mapping[str, Any]
 Sized = Mapping[str, int]  # paths of journals with their sizes in bytes
 _Summary = dict[tuple[str, str], list[float]]
 
@@ -123,10 +119,10 @@ class _Gathered:
         if self._writers.get(name, state) is not state:
             self.store()  # of two journals with the same header, one was put in another's place
         self._writers[name] = state
-        for part, numbers in _parts(renumber(self._ids, state.moved, events)):
+        for part, numbers in split_events(renumber(self._ids, state.moved, events)):
             self._parts.append((name, part))
             self._numbers |= numbers
-            if len(self._numbers) >= _PIECE:
+            if len(self._numbers) >= MOST_TRIALS:
                 self.store()
 
     def store(self) -> None:
@@ -195,60 +191,6 @@ def _render_state(state: WriterState) -> str:
     saved = {"clock": state.clock, "malformed": state.malformed, "open": state.open, "agent": agent}
     saved["moved"] = state.moved
     return json.dumps(saved)
-
-
-def _parts(events: list[Event]) -> Iterator[tuple[list[Event], set[int]]]:
-    """Events with the numbers of the trials they touch, split so that no part touches very many."""
-    part: list[Event] = []
-    numbers: set[int] = set()
-    for event in events:
-        touched = event.get("i")
-        if type(touched) is not int or not 0 <= touched < NUMBER_LIMIT:
-            touched = _touched(event)
-        if isinstance(touched, int):
-            numbers.add(touched)
-        elif touched is not None:
-            for piece, piece_numbers in touched:
-                part.append(piece)
-                numbers.update(piece_numbers)
-                if len(numbers) >= _PIECE:
-                    yield part, numbers
-                    part, numbers = [], set()
-            continue
-        part.append(event)
-    if part:
-        yield part, numbers
-
-
-def _touched(event: Event) -> int | Iterator[tuple[Event, Any]] | None:
-    """The one trial an event tells of; or its pieces, each with their trials; None if it tells of none."""
-    number = event.get("i")
-    if type(number) is int:
-        return number if 0 <= number < NUMBER_LIMIT else None
-    if "r" in event:
-        return _range_pieces(event)
-    live = event.get("live")
-    if isinstance(live, dict) and live:
-        return iter(
-            [(event, [int(key) for key in live if key.isdecimal() and int(key) < NUMBER_LIMIT])]
-        )
-    return None
-
-
-def _range_pieces(event: Event) -> Iterator[tuple[Event, Any]]:
-    """An event about very many trials as several events about fewer, each with the trials that it concerns."""
-    try:
-        pairs = [(parse_number(first), parse_number(stop)) for first, stop in event["r"]]
-    except (TypeError, ValueError):
-        yield event, ()  # the fold counts it as malformed
-        return
-    if sum(max(0, stop - first) for first, stop in pairs) <= _PIECE:
-        yield event, itertools.chain.from_iterable(range(*pair) for pair in pairs)
-        return
-    for first, stop in pairs:
-        for begin in range(first, stop, _PIECE):
-            end = min(begin + _PIECE, stop)
-            yield {**event, "r": [[begin, end]]}, range(begin, end)
 
 
 def _fold_parts(

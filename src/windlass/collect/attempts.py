@@ -135,12 +135,8 @@ def _events_of(path: str, number: int, ids: TrialIds) -> list[Mapping[str, Any]]
     beginning = ids.beginning(number)
     marks = _marks(number)
     if beginning:
-        of_trial = [
-            event
-            for event in _events(path, (b'"id":"%s"' % beginning.encode(),))
-            if event.get("e") == "start"
-        ]
-        for former in {event["i"] for event in of_trial if type(event.get("i")) is int}:
+        of_trial = map(decode_event, _events(path, (b'"id":"%s"' % beginning.encode(),)))
+        for former in {event.number for event in of_trial if isinstance(event, Started)}:
             marks += _marks(former) if former != number else ()
     return renumber(ids, Moved(), _events(path, marks))
 

@@ -10,6 +10,7 @@ from windlass.collect.index import open_index
 from windlass.collect.submissions import Submission, read_submissions
 from windlass.collect.usage import as_number, read_usage
 from windlass.core.errors import SchedulerError, input_error
+from windlass.core.journal.events import Ended, decode_event
 from windlass.core.journal.read import JournalReader
 from windlass.core.journal.records import AgentRecord
 from windlass.core.paths import StudyPaths
@@ -255,8 +256,8 @@ def read_attempts(path: str) -> list[_Attempt]:
     while events := reader.read():
         attempts += [
             one
-            for event in events
-            if event.get("e") == "end" and (one := _parse_attempt(event)) is not None
+            for event in map(decode_event, events)
+            if isinstance(event, Ended) and (one := _parse_attempt(event.fields)) is not None
         ]
     return attempts
 

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from windlass.collect.trial_ids import Moved, TrialIds, renumber
 from windlass.core.errors import input_error
+from windlass.core.journal.events import Ended, decode_event
 from windlass.core.journal.read import JournalReader, journal_files
 from windlass.core.paths import StudyPaths
 from windlass.core.trialfile import TrialFile
@@ -63,7 +64,11 @@ def read_ended(paths: StudyPaths) -> list[Mapping[str, Any]]:
     for journal in journal_files(paths.journal):
         reader, moved = JournalReader(journal), Moved()
         while events := reader.read():
-            ended += [event for event in renumber(ids, moved, events) if event.get("e") == "end"]
+            ended += [
+                event.fields
+                for event in map(decode_event, renumber(ids, moved, events))
+                if isinstance(event, Ended)
+            ]
     return sorted(ended, key=lambda event: float(event["start"]) + float(event["dur"]))
 
 

@@ -282,21 +282,18 @@ def renumber(ids: TrialIds, moved: Moved, events: Iterable[Event]) -> list[Event
 
     `moved` is what is known of this journal up to here, and is changed in place.
     """
-    return list(iterate_renumbered(ids, moved, events))
-
-
-def iterate_renumbered(ids: TrialIds, moved: Moved, events: Iterable[Event]) -> Iterator[Event]:
-    """The same, one event at a time."""
+    kept: list[Event] = []
     for event in events:
-        kind = event.get("e")
+        kind = event.get("e")  # not decoded: this reads the lines of large studies
         if kind == "start":
             _note_start(ids, moved, event)
         if kind in _RANGES:
-            yield _renumber_ranges(ids, moved, event)
+            kept.append(_renumber_ranges(ids, moved, event))
         elif moved:
-            yield from _renumber_one(moved, event)
+            kept += _renumber_one(moved, event)
         else:
-            yield event
+            kept.append(event)
+    return kept
 
 
 def _note_start(ids: TrialIds, moved: Moved, event: Event) -> None:

@@ -16,6 +16,7 @@ from windlass.collect.output import OutputReader, last_lines
 from windlass.core.claims.coroner import Coroner, Fate
 from windlass.core.counted import counted
 from windlass.core.errors import AgentError
+from windlass.core.journal.events import Bye, decode_event
 from windlass.core.journal.read import JournalReader, journal_files
 from windlass.core.paths import StudyPaths
 from windlass.core.states import STATE_OF, Cause, State
@@ -136,7 +137,7 @@ def is_under_way(paths: StudyPaths) -> bool:
     for path in journal_files(paths.journal):
         reader, said_bye = JournalReader(path), False
         while events := reader.read():
-            said_bye = said_bye or any(event.get("e") == "bye" for event in events)
+            said_bye = said_bye or any(isinstance(decode_event(event), Bye) for event in events)
         name = os.path.basename(path).removesuffix(".jsonl")
         if not said_bye and coroner.fate(name) is Fate.ALIVE:
             return True

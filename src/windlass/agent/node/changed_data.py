@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict, List, Set
 
 from windlass.agent.node.store import NodeStore
+from windlass.core.journal.events import Ended, decode_event
 from windlass.core.journal.read import JournalReader
 from windlass.core.journal.write import append_event
 
@@ -41,9 +42,7 @@ def _executed(journal: str) -> List[int]:
     events = reader.read()
     while events:
         found.update(
-            event["i"]
-            for event in events
-            if event.get("e") == "end" and isinstance(event.get("i"), int)
+            event.number for event in map(decode_event, events) if isinstance(event, Ended)
         )
         events = reader.read()
     return sorted(found)

@@ -26,6 +26,7 @@ from windlass.agent.keep.trial_folder import place_left
 from windlass.core.claims.alive import identity, is_alive, same_kernel
 from windlass.core.claims.strays import AGENT_VARIABLE, end_strays, find_strays
 from windlass.core.errors import FolderError
+from windlass.core.journal.events import Ended, Started, decode_event
 from windlass.core.journal.kept import read_kept
 from windlass.core.journal.read import JournalReader
 from windlass.core.paths import StudyPaths, expand_node_path, user_name
@@ -169,11 +170,11 @@ def _open_trials(paths: StudyPaths, agent: str) -> Dict[int, int]:
         events = reader.read()
         if not events:
             return begun
-        for event in events:
-            if event.get("e") == "start":
-                begun[event["i"]] = event.get("s", 0)
-            elif event.get("e") == "end":
-                begun.pop(event["i"], None)
+        for event in map(decode_event, events):
+            if isinstance(event, Started):
+                begun[event.number] = event.fields.get("s", 0)
+            elif isinstance(event, Ended):
+                begun.pop(event.number, None)
 
 
 def _read_json(path: str) -> Optional[Dict[str, Any]]:

@@ -9,7 +9,18 @@ where its clock was set back.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from windlass.core.journal.events import parse_texts, unwire_number
 from windlass.core.journal.records import (
@@ -24,7 +35,8 @@ from windlass.core.journal.records import (
 from windlass.core.states import STATE_OF, Cause, State
 
 # Of two verdicts of the same moment the higher one holds.
-START, BEAT, END, AGAIN, CANCEL, RETRY = range(6)
+RANKS = range(6)
+START, BEAT, END, AGAIN, CANCEL, RETRY = RANKS
 NUMBER_LIMIT = 1 << 40  # a trial's number is below
 # Of an end that an agent of an earlier version wrote: later than all others.
 UNKNOWN_ROUND = 1 << 40
@@ -127,6 +139,8 @@ class Folded:
     histories: Dict[int, TrialHistory] = field(default_factory=dict)
     writers: Dict[str, WriterState] = field(default_factory=dict)
     notes: List[Note] = field(default_factory=list)
+    # Is called with the event of each attempt that ended. An error there would count as damage of the event.
+    on_end: Optional[Callable[[Mapping[str, Any]], None]] = None
 
     @property
     def trials(self) -> Dict[int, TrialRecord]:
@@ -199,6 +213,8 @@ def _fold_end(
     if type(event["cause"]) is not str or type(event.get("m", _NO_METRICS)) is not dict:
         raise TypeError(event)
     state.open.pop(number, None)
+    if folded.on_end is not None:
+        folded.on_end(event)
     if state.agent is None or not state.agent.rounds:
         event = {**event, "round": UNKNOWN_ROUND}
     lost = finite(event.get("lost"))
