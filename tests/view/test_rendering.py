@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from windlass.core.units import render_mb_limit
 from windlass.view.numbers import render_number, render_percent, render_with_unit
+from windlass.view.results import write_results
 from windlass.view.table import pad, render_columns
 
 
