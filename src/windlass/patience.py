@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from windlass.core.errors import FolderError, OutOfReach
 from windlass.core.passing import PASSING
 from windlass.core.units import render_duration
+from windlass.hanging import reporting, watch, watched
 
 LIMIT_S = 120.0
 LIMIT_VARIABLE = "WINDLASS_PATIENCE_S"
@@ -155,18 +156,19 @@ def patient_calls() -> Iterator[None]:
     if handler is signal.default_int_handler:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, _interrupt)
-    wrapped = {name: _wrap(getattr(os, name)) for name in _READS}
+    descriptors = ("fstat", "read", "pread")
+    others = ("open", "scandir", "access", "close")
+    before = {name: getattr(os, name) for name in (*_READS, *_CHANGES, *descriptors, *others)}
+    plain = {name: watched(call) for name, call in before.items()}
+    wrapped = {name: _wrap(plain[name]) for name in _READS}
+    wrapped |= {name: _wrap(plain[name], PASSING, accept) for name, accept in _CHANGES.items()}
+    wrapped |= {name: _wrap_descriptor(plain[name]) for name in descriptors}
     wrapped |= {
-        name: _wrap(getattr(os, name), PASSING, accept) for name, accept in _CHANGES.items()
+        "open": _open(plain["open"]),
+        "scandir": _scandir(plain["scandir"]),
+        "access": _access(plain["access"], plain["stat"]),
+        "close": _close(plain["close"]),
     }
-    wrapped |= {name: _wrap_descriptor(getattr(os, name)) for name in ("fstat", "read", "pread")}
-    wrapped |= {
-        "open": _open(os.open),
-        "scandir": _scandir(os.scandir),
-        "access": _access(os.access, os.stat),
-        "close": _close(os.close),
-    }
-    before = {name: getattr(os, name) for name in wrapped}
     plain_open = builtins.open
     supporting = (
         os.supports_fd,
@@ -181,7 +183,8 @@ def patient_calls() -> Iterator[None]:
         setattr(os, name, function)
     builtins.open = io.open = _opener(plain_open)
     try:
-        yield
+        with reporting(_name):
+            yield
     finally:
         if signal.getsignal(signal.SIGINT) is _interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -447,7 +450,7 @@ class _PatientFile(io.FileIO):
 
     def _read(self, call: Callable[[], Result], position: int | None = None) -> Result | None:
         try:
-            return call()
+            return watch(self.name, call)
         except OSError as error:
             place = _name(self.fileno()) if error.errno in _PASSING_READS else None
             if place is None or not self.seekable():

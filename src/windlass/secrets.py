@@ -81,16 +81,26 @@ def mask_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
     A value is judged by the name of its column, too, and hidden in all columns, such as the command.
     """
-    texts = {
-        name: value
-        for name, value in row.items()
-        if isinstance(value, str) and not _is_id(name, value)
-    }
-    hidden = secret_variables(texts)
-    masked = {name: _mask_value(name, value) for name, value in texts.items()}
+    texts = tuple(
+        [
+            (name, value)
+            for name, value in row.items()
+            if isinstance(value, str) and not _is_id(name, value)
+        ]
+    )
+    masked = _mask_texts(texts)
+    return {**row, **masked} if masked else dict(row)
+
+
+@functools.lru_cache(maxsize=4096)
+def _mask_texts(texts: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Those of a row's texts that are to be replaced. Many rows have the same texts, such as a state alone."""
+    given = dict(texts)
+    hidden = secret_variables(given)
+    masked = {name: _mask_value(name, value) for name, value in given.items()}
     if hidden:
         masked = {name: mask(value, hidden) for name, value in masked.items()}
-    return {**row, **masked}
+    return {name: value for name, value in masked.items() if value != given[name]}
 
 
 def _is_id(name: str, value: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,14 +50,24 @@ class ShownResults:
         return self.kind == "table" and self.output is None
 
     def all_trials(self, found: ResultRows) -> None:
-        """Write the rows of a study. The text of a table is remembered until a journal grows."""
+        """Write the rows of a study. The text of a table, and CSV, is remembered until a journal grows."""
+        if self.kind == "csv":
+            text = found.remembered(["csv", self.limit], lambda: self._render_csv(found))
+            _write_text(text, self.output)
+            return
         if self.kind != "table":
-            self._write(map(mask_row, found))
+            self._write(_Masked(found))
             return
         self._announce_order("best first")
         width = self._look()["width"]
         asked = [self.stat, self.limit, self.wide, width, list(self.facts.patterns)]
         self._print(self._paint(found.remembered(asked, lambda: self._render(found, width))))
+
+    def _render_csv(self, found: Iterable[Row]) -> str:
+        stream = io.StringIO()
+        rows = _Masked(found)
+        write_results(itertools.islice(rows, self.limit) if self.limit else rows, "csv", stream)
+        return stream.getvalue()
 
     def trials(self, found: Iterable[Row]) -> None:
         """Write rows of trials that are not all of the study's; nothing is remembered."""
@@ -132,6 +143,25 @@ class ShownResults:
 
     def _write(self, rows: Iterable[Row]) -> None:
         _write(itertools.islice(rows, self.limit) if self.limit else rows, self.kind, self.output)
+
+
+class _Masked:
+    """Rows without their secrets. Like the rows themselves, they can be gone through more than once."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(mask_row, self._rows)
+
+
+def _write_text(text: str, output: str | None) -> None:
+    """Write CSV to a file or to standard output, as `_write` does."""
+    if output is None:
+        data_stream(sys.stdout).write(text)
+        return
+    with as_given(), open(output, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
 
 
 def _write(rows: Iterable[Row], kind: str, output: str | None) -> None:

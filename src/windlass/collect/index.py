@@ -358,14 +358,9 @@ class StudyIndex:
         pending: absorb.Sized = {
             path: size for path, size in sizes.items() if size > offsets.get(writer_of(path), 0)
         }
-        collecting = gc.isenabled()
-        gc.disable()  # events make no cycles, and looking for some doubles the time
-        try:
+        with without_collection():
             while pending:
                 pending = self._absorb(pending, sizes)
-        finally:
-            if collecting:
-                gc.enable()
 
     def _have_shrunk(self, sizes: absorb.Sized, offsets: Mapping[str, int]) -> bool:
         """Whether a journal is shorter than what was read of it, or gone.
@@ -434,6 +429,18 @@ class StudyIndex:
             within = "WHERE number >= ? AND number < ? GROUP BY 1, 2"
             query = f"SELECT state, coalesce(cause, ''), count(*) FROM trial {within}"
             yield from self._select(query, (first, stop))
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """While this is entered, nobody looks for cycles: events and rows make none, and looking doubles the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -21,7 +22,7 @@ from windlass.collect.groups import (
     metric_columns,
     reserved_name,
 )
-from windlass.collect.index import StudyIndex, open_index
+from windlass.collect.index import StudyIndex, open_index, without_collection
 from windlass.collect.look import find_lost_causes, read_register
 from windlass.collect.ran import code_columns, place_columns
 from windlass.collect.usage import cores_of, memory_mb_of, used
@@ -37,6 +38,8 @@ from windlass.model import Metric, Range
 __all__ = ["GroupRow", "ResultRows", "Row", "best_rows", "group_rows", "result_rows"]
 
 _CHUNK = 2000  # trials in memory at a time
+_MOST_KEPT = 64 << 20  # characters of a text that is remembered on local disk
+_NO_VALUE = (None, None, None, 0)  # of a metric that a trial did not report
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,26 @@ class ResultRows:
             ["table", __version__, normalise(self.included), columns, status, *asked]
         )
 
-        def may_keep() -> bool:
-            return not is_under_way and not has_reported("lines") and not has_reported("")
+        length = 0
 
-        return str(render() if is_under_way else self.index.remembered(question, render, may_keep))
+        def render_quickly() -> str:
+            nonlocal length
+            with without_collection():
+                text = render()
+            length = len(text)
+            return text
+
+        def may_keep() -> bool:
+            return (
+                not is_under_way
+                and length <= _MOST_KEPT
+                and not has_reported("lines")
+                and not has_reported("")
+            )
+
+        if is_under_way:
+            return render_quickly()
+        return str(self.index.remembered(question, render_quickly, may_keep))
 
     def _chunk(
         self, trials: TrialFile, begin: int, end: int, agents: Mapping[str, AgentRecord]
@@ -172,33 +191,39 @@ def trial_row(
     """One trial's row; without a record it waits."""
     record = TrialRecord(number, State.WAITING) if record is None else record
     settings = settings_as_given(trial)
-    reserved: tuple[str, ...] = (*ROW_HEAD, *ROW_TAIL)
     row: Row = {"id": trial["id"], "number": number}
     if "rung" in trial:
-        reserved, row["rung"] = (*reserved, "rung"), trial["rung"]
-    for name, value in settings.items():
-        if name != seed_name:
-            row[reserved_name(name, reserved)] = value
-    if seed_name in settings:
-        row[seed_name] = settings[seed_name]
+        row["rung"] = trial["rung"]
+    for name, column in _parameter_columns(tuple(settings), seed_name, "rung" in trial):
+        row[column] = settings[name]
     row["state"] = record.state.value
     row["cause"] = record.cause
     row["attempts"] = record.attempts
     row["duration_s"] = record.duration_s
     row["exit_code"] = None if record.signal else record.exit_code
-    if record.overlapped_s:
+    if record.spans and record.overlapped_s:
         row["overlapped_s"] = round(record.overlapped_s, 3)
     return _with_metrics(row, record, metric)
+
+
+@functools.lru_cache(maxsize=256)
+def _parameter_columns(
+    names: tuple[str, ...], seed_name: str, has_rung: bool
+) -> list[tuple[str, str]]:
+    """The parameters of a trial in the order of their columns, each with its column; the seed comes last."""
+    reserved = (*ROW_HEAD, *ROW_TAIL, *(("rung",) if has_rung else ()))
+    columns = [(name, reserved_name(name, reserved)) for name in names if name != seed_name]
+    return [*columns, (seed_name, seed_name)] if seed_name in names else columns
 
 
 def _with_metrics(row: Row, record: TrialRecord, metric: Metric | None) -> Row:
     """The row with the last, lowest and highest value of each metric; the metric that is judged by comes first."""
     names = list(record.metrics)
-    if metric is not None:
+    if metric is not None and names != [metric.name]:
         names = [metric.name, *(name for name in names if name != metric.name)]
     columns = [metric_columns(row, name) for name in names]
     for name, column in zip(names, columns, strict=True):
-        last, low, high, _ = record.metrics.get(name, (None, None, None, 0))
+        last, low, high, _ = record.metrics.get(name, _NO_VALUE)
         row[column["last"]], row[column["min"]], row[column["max"]] = last, low, high
     for name, text in record.texts.items():
         if name not in record.metrics:

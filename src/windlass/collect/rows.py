@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from windlass.core.journal.events import wire_number
+from windlass.core.journal.events import parse_texts, wire_number
 from windlass.core.journal.fold import (
     BEAT,
     CANCEL,
@@ -18,11 +18,13 @@ from windlass.core.journal.fold import (
     Verdict,
     before_s,
     cause_of,
+    parse_metrics,
     record_of,
     state_of,
     whole_s,
 )
 from windlass.core.journal.records import SpanFields, TrialRecord
+from windlass.core.states import State
 
 Row = tuple[Any, ...]
 
@@ -38,6 +40,7 @@ _END_KEYS = (
     "n", "start", "dur", "code", "sig", "stage", "out", "rss_mb", "cpu_s", "step", "m", "note", "use", "why", "round",
 )  # fmt: skip
 _NOTHING = (None,) * len(_END_KEYS)
+_STATES = {state.value: state for state in State}
 _CHUNK = 500  # parameters in one query; old SQLite allows 999
 
 _FOUR = [float, float, float, int]  # the types of a metric's last, min, max and count
@@ -96,6 +99,39 @@ def parse_row(row: Row) -> TrialHistory:
 
 def parse_record(row: Row) -> TrialRecord:
     """The record of a trial from its row."""
+    return _parse_simple(row) or parse_any_record(row)
+
+
+def _parse_simple(row: Row) -> TrialRecord | None:
+    """The record of a trial that one attempt has ended, which is what nearly all rows tell; None for others.
+
+    A command may show a million of these. So the fields are put into the record directly, without the event in between
+    and without the frozen class setting each of them; `parse_any_record` returns the same.
+    """
+    (
+        number, state, cause, since, rank, writer, starts, attempt, start, duration_s, exit_code, signal, stage,
+        output_bytes, rss_mb, cpu_s, step, wire, note, use, why, _, more,
+    ) = row  # fmt: skip
+    if rank != END or more is not None or type(duration_s) is not float:
+        return None
+    used: Mapping[str, Any] = {} if use is None else _decode(use)
+    if "before_s" in used:
+        return None
+    reported = {} if wire is None else _decode(wire)
+    metrics = parse_metrics(reported) if reported else {}
+    record = object.__new__(TrialRecord)
+    vars(record).update(
+        number=number, state=_STATES[state], cause=cause, since=since, attempts=starts, agent=writer,
+        attempt=0 if attempt is None else attempt, start=start, duration_s=duration_s, exit_code=exit_code,
+        signal=signal, stage=stage, step=step, metrics=metrics,
+        texts=parse_texts(reported) if len(metrics) < len(reported) else {},
+        output_bytes=output_bytes, rss_mb=rss_mb, cpu_s=cpu_s, note=note, why=why, use=used, told=None, spans=(),
+    )  # fmt: skip
+    return record
+
+
+def parse_any_record(row: Row) -> TrialRecord:
+    """The record of a trial from its row, by way of the event that decides it."""
     more = row[-1]
     return record_of(
         row[0],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from windlass.core.errors import WindlassError, input_error
@@ -15,6 +17,8 @@ from windlass.view.table import columns_of, render_table
 FORMATS = ("table", "csv", "json", "parquet")
 
 Row = Mapping[str, Any]
+_CSV_ROWS = 2000  # rows in memory at a time
+_PLAIN = frozenset({type(None), str, int, float})  # what `_text` leaves to the writer of CSV
 
 
 def write_results(
@@ -62,15 +66,48 @@ def strict(value: Any) -> Any:
 
 
 def _write_csv(rows: Iterable[Row], stream: TextIO) -> None:
-    # The columns must be known before the first line, so the rows are gone through twice.
+    """Write a header and the rows.
+
+    The header stands before the rows, but a column may first be met in the last of them. The lines are made with the
+    columns of the first rows, which nearly always are those of all; else they are made once more.
+    """
     again: Iterable[Row] = list(rows) if isinstance(rows, Iterator) else rows
-    columns = columns_of(again)
-    if not columns:
+    columns: list[str] = []
+    parts: list[str] = []
+    left = iter(again)
+    while part := list(itertools.islice(left, _CSV_ROWS)):
+        merged = columns_of(part, columns)
+        is_other = merged != columns and bool(parts)
+        columns = merged
+        if is_other:
+            break
+        parts.append(_render_lines(part, columns))
+    else:
+        if columns:
+            stream.write(_render_lines([], columns, header=True))
+            stream.writelines(parts)
         return
+    # What was not gone through yet may have more columns.
+    columns = columns_of(again)
+    stream.write(_render_lines([], columns, header=True))
+    left = iter(again)
+    while part := list(itertools.islice(left, _CSV_ROWS)):
+        stream.write(_render_lines(part, columns))
+
+
+def _render_lines(rows: Sequence[Row], columns: Sequence[str], header: bool = False) -> str:
+    """Lines of CSV. The writer itself leaves out None, and writes floats in full precision."""
+    stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    for row in again:
-        writer.writerow([_text(row.get(name)) for name in columns])
+    if header:
+        writer.writerow(columns)
+    lines: list[list[Any]] = []
+    for row in rows:
+        values = list(map(row.get, columns))
+        is_plain = _PLAIN.issuperset(map(type, values))
+        lines.append(values if is_plain else [_text(value) for value in values])
+    writer.writerows(lines)
+    return stream.getvalue()
 
 
 def _text(value: Any) -> Any:

@@ -61,10 +61,13 @@ def render_cell(value: Any) -> str:
     return escape_line(text)
 
 
-def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """All columns of the rows: one that only later rows have stands where it stands in those."""
-    columns: list[str] = []
-    known: set[str] = set()
+def columns_of(rows: Iterable[Mapping[str, Any]], before: Sequence[str] = ()) -> list[str]:
+    """All columns of the rows: one that only later rows have stands where it stands in those.
+
+    `before` are the columns of rows that were gone through earlier.
+    """
+    columns = list(before)
+    known = set(columns)
     for row in rows:
         if row.keys() <= known:
             continue
