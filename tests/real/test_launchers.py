@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 
@@ -11,13 +10,11 @@ import pytest
 from scripts.slurm import Cluster
 
 from tests.conftest import Project, wait_for
-from tests.real.conftest import on_cluster
+from tests.real.conftest import REAL_PARTS, on_cluster
 from tests.real.study import wait_until_idle
 
 pytestmark = pytest.mark.slow
 PYTHON = sys.executable
-# A Python with torch that nodes can see. `make test` has none: torch is large.
-TORCH = os.environ.get("WINDLASS_TEST_TORCH", "")
 # Ranks meet at the address and port that they were given, by sockets alone: what a real rendezvous needs.
 RANK = """\
 import json, os, socket, sys, time
@@ -186,7 +183,7 @@ def test_a_port_that_a_stranger_has_taken(project: Project, slurm_apart: Cluster
         assert "its port was taken" in project.run("explain", "0").stdout
 
 
-@pytest.mark.skipif(not TORCH, reason="WINDLASS_TEST_TORCH names no Python with torch")
+@pytest.mark.skipif(not REAL_PARTS, reason="WINDLASS_TEST_TORCH names no Python with torch")
 @pytest.mark.parametrize("launch", ["torchrun", "torch-launch", "srun", "accelerate", "lightning"])
 def test_real_torch(project: Project, slurm_apart: Cluster, launch: str) -> None:
     with on_cluster(project, slurm_apart):
@@ -198,7 +195,7 @@ def test_real_torch(project: Project, slurm_apart: Cluster, launch: str) -> None
         )
         project.write(
             "study.yaml",
-            f"command: {TORCH} train.py\nlaunch: {launch}\n"
+            f"command: {REAL_PARTS} train.py\nlaunch: {launch}\n"
             "needs: {cpus: 2, nodes: 2, time: 5m}\n",
         )
         project.run("run", "--wait", timeout=120)
