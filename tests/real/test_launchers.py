@@ -264,4 +264,4 @@ def test_real_part(project: Project, slurm_apart: Cluster, module: str) -> None:
         assert [f"[rank{rank}]: sum 10.0" in lines for rank in range(4)] == [True] * 4, project.run(
             "explain", "0"
         ).stdout
-        assert project.counts() == {"done": 1}
+        assert project.counts() == {"done": 1}, project.run("explain", "0").stdout
