@@ -2,8 +2,8 @@
 
     WINDLASS_TEST_TORCH=/path/to/python python bench/distributed.py [turns]
 
-Both sides are measured from the submission to the moment at which rank 0 has left its first collective, in turns, on one
-cluster that is started for the benchmark. The Python that is named has torch; nodes see its folder.
+Both sides are measured from the submission to the moment at which rank 0 has left its first collective, in turns, on
+one cluster that is started for the benchmark. The Python that is named has torch; nodes see its folder.
 """
 
 from __future__ import annotations
