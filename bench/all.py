@@ -18,6 +18,7 @@ for name in (
     "folders",
     "meter",
     "containers",
+    "distributed",
 ):
     print(f"== {name}", flush=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py"))], check=False)

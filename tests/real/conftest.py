@@ -33,6 +33,9 @@ if SCRATCH and SCRATCH not in FILE_SYSTEMS:
         f"WINDLASS_TEST_SCRATCH is {SCRATCH!r}, and is to be one of {', '.join(FILE_SYSTEMS)}", 2
     )
 
+# A Python with torch, and perhaps JAX, Lightning and others. `make test` has none: they are large.
+REAL_PARTS = os.environ.get("WINDLASS_TEST_TORCH", "")
+
 needs_local_disk = pytest.mark.skipif(
     bool(SCRATCH), reason="the small disk that this test mounts is not seen by nodes that are apart"
 )
@@ -113,6 +116,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def slurm_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A shared cluster whose nodes have hostnames, processes and local disks of their own. No accounting."""
     folder, shared = tmp_path_factory.mktemp("apart"), [tmp_path_factory.getbasetemp()]
+    if REAL_PARTS:
+        shared.append(Path(REAL_PARTS).parent.parent)  # nodes have a /tmp of their own
     with started(
         Cluster(folder, database=False, nodes_apart=True, shared=shared, scratch=SCRATCH)
     ) as cluster:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
+import subprocess
 import sys
 import time
 
@@ -11,13 +12,11 @@ import pytest
 from scripts.slurm import Cluster
 
 from tests.conftest import Project, wait_for
-from tests.real.conftest import on_cluster
+from tests.real.conftest import REAL_PARTS, on_cluster
 from tests.real.study import wait_until_idle
 
 pytestmark = pytest.mark.slow
 PYTHON = sys.executable
-# A Python with torch that nodes can see. `make test` has none: torch is large.
-TORCH = os.environ.get("WINDLASS_TEST_TORCH", "")
 # Ranks meet at the address and port that they were given, by sockets alone: what a real rendezvous needs.
 RANK = """\
 import json, os, socket, sys, time
@@ -186,7 +185,7 @@ def test_a_port_that_a_stranger_has_taken(project: Project, slurm_apart: Cluster
         assert "its port was taken" in project.run("explain", "0").stdout
 
 
-@pytest.mark.skipif(not TORCH, reason="WINDLASS_TEST_TORCH names no Python with torch")
+@pytest.mark.skipif(not REAL_PARTS, reason="WINDLASS_TEST_TORCH names no Python with torch")
 @pytest.mark.parametrize("launch", ["torchrun", "torch-launch", "srun", "accelerate", "lightning"])
 def test_real_torch(project: Project, slurm_apart: Cluster, launch: str) -> None:
     with on_cluster(project, slurm_apart):
@@ -198,9 +197,73 @@ def test_real_torch(project: Project, slurm_apart: Cluster, launch: str) -> None
         )
         project.write(
             "study.yaml",
-            f"command: {TORCH} train.py\nlaunch: {launch}\n"
+            f"command: {REAL_PARTS} train.py\nlaunch: {launch}\n"
             "needs: {cpus: 2, nodes: 2, time: 5m}\n",
         )
         project.run("run", "--wait", timeout=120)
         lines = project.run("logs", "0").stdout.splitlines()
         assert [f"[rank{rank}]: sum 10.0" in lines for rank in range(4)] == [True] * 4
+
+
+# Each adds up the ranks of four processes with its own collective.
+PROGRAMS = {
+    "jax": (
+        "srun",
+        "import jax, numpy\njax.config.update('jax_cpu_collectives_implementation', 'gloo')\n"
+        "jax.distributed.initialize()\nfrom jax.experimental import multihost_utils as many\n"
+        "got = many.process_allgather(numpy.ones(1) * jax.process_index())\n"
+        "print('sum', float(got.sum()) + 4)\njax.distributed.shutdown()\n",
+    ),
+    "lightning": (
+        "lightning",
+        "import lightning, torch\nfrom lightning.fabric import Fabric\n"
+        "from lightning.fabric.plugins.environments import SLURMEnvironment\n"
+        "assert SLURMEnvironment.detect()\n"
+        "fabric = Fabric(accelerator='cpu', devices=2, num_nodes=2, strategy='ddp')\nfabric.launch()\n"
+        "print('sum', fabric.all_reduce(torch.ones(1) * (fabric.global_rank + 1), reduce_op='sum').item())\n"
+        "torch.distributed.destroy_process_group()\n",  # its threads abort at exit otherwise, now and then
+    ),
+    "accelerate": (
+        "accelerate",
+        "import torch\nfrom accelerate import Accelerator\nhere = Accelerator(cpu=True)\n"
+        "got = here.reduce(torch.ones(1) * (here.process_index + 1), 'sum')\nprint('sum', got.item())\n"
+        "here.end_training()\n",
+    ),
+    "mpi4py": (
+        "mpi",
+        "from mpi4py import MPI\nhere = MPI.COMM_WORLD\n"
+        "print('sum', float(here.allreduce(here.rank + 1)))\n",
+    ),
+}
+
+
+def require_part(module: str) -> None:
+    """Skip, by name, where a real part is not installed."""
+    if not REAL_PARTS:
+        pytest.skip("WINDLASS_TEST_TORCH names no Python with torch")
+    words = [REAL_PARTS, "-c", f"import {module}"]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip(f"{module} is not installed beside {REAL_PARTS}")
+    if module == "mpi4py" and shutil.which("mpirun") is None:
+        pytest.skip("mpirun is not installed")
+
+
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_real_part(project: Project, slurm_apart: Cluster, module: str) -> None:
+    require_part(module)
+    launch, program = PROGRAMS[module]
+    with on_cluster(project, slurm_apart):
+        project.write("train.py", program)
+        project.write(
+            "study.yaml",
+            f"command: {REAL_PARTS} train.py\nlaunch: {launch}\n"
+            "needs: {cpus: 2, nodes: 2, time: 5m}\n"
+            # Tests may run as root, which mpirun refuses otherwise.
+            "env: {OMPI_ALLOW_RUN_AS_ROOT: 1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: 1}\n",
+        )
+        project.run("run", "--wait", timeout=120, code=None)
+        lines = project.run("logs", "0").stdout.splitlines()
+        assert [f"[rank{rank}]: sum 10.0" in lines for rank in range(4)] == [True] * 4, project.run(
+            "explain", "0"
+        ).stdout
+        assert project.counts() == {"done": 1}, project.run("explain", "0").stdout
