@@ -14,6 +14,7 @@ import os
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from windlass.agent.gauge.counters import NOTHING, Counters, at_least, minus, plus
 from windlass.agent.gauge.gpu_meter import GpuMeter, GpuUse
 from windlass.agent.gauge.nvml import Nvml
 
@@ -80,11 +81,6 @@ class _Stat(NamedTuple):
     rss_mb: float
 
 
-# CPU seconds, bytes read, written, fetched from storage, sent to it: of a process and the children it has waited for.
-_Counters = Tuple[float, float, float, float, float]
-_NOTHING: _Counters = (0.0, 0.0, 0.0, 0.0, 0.0)
-
-
 class _Process:
     """A member of a trial's tree as last seen."""
 
@@ -104,9 +100,9 @@ class _Process:
     def __init__(self, pid: int, stat: _Stat) -> None:
         self.pid = pid
         self.stat = stat
-        self.counters: _Counters = _NOTHING
+        self.counters: Counters = NOTHING
         # What may have come from children that were waited for.
-        self.inherited: _Counters = _NOTHING
+        self.inherited: Counters = NOTHING
         self.pss_mb: Optional[float] = None
         self.pss_rss_mb = 0.0  # RSS when PSS was read
         self.pss_when = 0.0
@@ -137,15 +133,15 @@ class _Ghost:
 
     __slots__ = ("ancestor", "before", "scans_left", "total")
 
-    def __init__(self, ancestor: _Process, before: _Counters) -> None:
+    def __init__(self, ancestor: _Process, before: Counters) -> None:
         self.ancestor = ancestor
         self.before = before
-        self.total = _NOTHING
+        self.total = NOTHING
         self.scans_left = _GHOST_SCANS
 
-    def missing(self) -> _Counters:
-        grown = _minus(self.ancestor.inherited, self.before)
-        return _at_least(_minus(self.total, grown), _NOTHING)
+    def missing(self) -> Counters:
+        grown = minus(self.ancestor.inherited, self.before)
+        return at_least(minus(self.total, grown), NOTHING)
 
 
 class _Watch:
@@ -157,9 +153,9 @@ class _Watch:
         self.has_ranks = has_ranks
         self.roots: Set[int] = set()
         self.members: Dict[int, _Process] = {}
-        self.lost: _Counters = _NOTHING  # of members that nobody waited for
+        self.lost: Counters = NOTHING  # of members that nobody waited for
         self.ghosts: List[_Ghost] = []
-        self.counters: _Counters = _NOTHING
+        self.counters: Counters = NOTHING
 
 
 class Meter:
@@ -296,11 +292,11 @@ class Meter:
         for process in gone:
             ancestor = _surviving_ancestor(process, gone, watch.members)
             if ancestor is None:
-                watch.lost = _plus(watch.lost, process.counters)
+                watch.lost = plus(watch.lost, process.counters)
                 continue
             if ancestor.pid not in new:
                 new[ancestor.pid] = _Ghost(ancestor, before[ancestor.pid])
-            new[ancestor.pid].total = _plus(new[ancestor.pid].total, process.counters)
+            new[ancestor.pid].total = plus(new[ancestor.pid].total, process.counters)
         watch.ghosts += new.values()
         settled = [
             ghost
@@ -309,13 +305,13 @@ class Meter:
         ]
         for ghost in settled:
             watch.ghosts.remove(ghost)
-            watch.lost = _plus(watch.lost, ghost.missing())
+            watch.lost = plus(watch.lost, ghost.missing())
         total = watch.lost
         for process in watch.members.values():
-            total = _plus(total, process.counters)
+            total = plus(total, process.counters)
         for ghost in watch.ghosts:
-            total = _plus(total, ghost.missing())
-        watch.counters = _at_least(total, watch.counters)
+            total = plus(total, ghost.missing())
+        watch.counters = at_least(total, watch.counters)
 
     def _read_pss(self, now: float) -> None:
         """Spend what time there is on the processes whose memory has changed most since PSS was read."""
@@ -404,36 +400,6 @@ def _summary(watch: _Watch, now: float, gpu: GpuUse, on_gpu: Mapping[int, float]
         gpu_percent_source=gpu.percent_source,
         largest_mb=max((process.stat.rss_mb for process in living), default=0.0),
         ranks=_count_ranks(watch, on_gpu) if watch.has_ranks else {},
-    )
-
-
-def _plus(one: _Counters, other: _Counters) -> _Counters:
-    return (
-        one[0] + other[0],
-        one[1] + other[1],
-        one[2] + other[2],
-        one[3] + other[3],
-        one[4] + other[4],
-    )
-
-
-def _minus(one: _Counters, other: _Counters) -> _Counters:
-    return (
-        one[0] - other[0],
-        one[1] - other[1],
-        one[2] - other[2],
-        one[3] - other[3],
-        one[4] - other[4],
-    )
-
-
-def _at_least(one: _Counters, other: _Counters) -> _Counters:
-    return (
-        max(one[0], other[0]),
-        max(one[1], other[1]),
-        max(one[2], other[2]),
-        max(one[3], other[3]),
-        max(one[4], other[4]),
     )
 
 
