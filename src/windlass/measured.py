@@ -51,6 +51,12 @@ class Probe:
     time_s: Span | None = None  # of one whole trial
     bound_by: str = ""  # in words
     says: tuple[str, ...] = ()  # warnings, in words
+    # With a launcher: processes of the trial, the most that one of them took, and memory of all nodes together.
+    ranks: int | None = None
+    rank_mb: float | None = None
+    rank_cores: float | None = None
+    rank_gpu_mb: float | None = None
+    all_nodes_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,33 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     # What the framework says of itself and its devices.
     seen: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """One trial with so many processes. None: could not be found out."""
+
+    processes: int
+    steps_per_s: float | None
+    time_s: float | None  # of one whole trial
+    rank_mb: float | None  # the most memory that one process took
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How one trial speeds up with more processes, or GPUs; the first point has one."""
+
+    kind: str  # gpus or processes
+    points: tuple[ScalingPoint, ...]
+
+    def speed_up(self, point: ScalingPoint) -> float | None:
+        """Against one process: by the time of a whole trial, else by steps a second."""
+        one = self.points[0]
+        if one.time_s and point.time_s:
+            return one.time_s / point.time_s
+        if one.steps_per_s and point.steps_per_s:
+            return point.steps_per_s / one.steps_per_s
+        return None
 
 
 _Value = TypeVar("_Value")

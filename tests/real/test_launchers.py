@@ -267,3 +267,33 @@ def test_real_part(project: Project, slurm_apart: Cluster, module: str) -> None:
             "explain", "0"
         ).stdout
         assert project.counts() == {"done": 1}, project.run("explain", "0").stdout
+
+
+def test_memory_of_all_nodes_counts(project: Project, slurm_apart: Cluster) -> None:
+    """Companions measure the other nodes: the figure of a trial is the sum, with the largest node and rank beside it."""
+    with on_cluster(project, slurm_apart):
+        project.write(
+            "rank.py",
+            "import os, time, windlass\n"
+            "rank = int(os.environ['RANK'])\n"
+            "held = b'x' * ((40 + 30 * rank) << 20)\n"
+            "until = time.monotonic() + 3\n"
+            "while time.monotonic() < until:\n"
+            "    pass\n",
+        )
+        project.write(
+            "study.yaml",
+            f"command: {json.dumps([PYTHON, 'rank.py', '{a}'])}\nparameters: {{a: [1]}}\nlaunch: srun\n"
+            "needs: {cpus: 2, nodes: 2, time: 5m}\n",
+        )
+        project.run("run", "--wait")
+        journals = (path.read_text() for path in project.study_folder().glob("journal/*.jsonl"))
+        events = [json.loads(line) for text in journals for line in text.splitlines()]
+        (end,) = (event for event in events if event["e"] == "end")
+        use = end["use"]
+        assert use["ranks"] == 4
+        assert 40 + 70 + 100 + 130 < use["mem_mb"] < 2 * 340, use
+        assert 100 + 130 < use["node_mb"] < use["mem_mb"] - 40 - 70, use
+        assert 130 < use["rank_mb"] < use["node_mb"] - 90, use
+        assert use["node_cores"] < use["cores"] and use["rank_cores"] < use["cores"]
+        assert "in 4 ranks" in project.run("explain", "0").stdout

@@ -109,6 +109,7 @@ class Runner:
         """Trials of this agent have processes on other nodes of the job as well."""
         self._others = self._files.others = self.stopping.others = others
         self._starter.placing.others = others
+        self.gauges.spread = others.measure
         self._notice.spread = lambda text: others.tell("notice", until=text)
         others.deliver = MessageReader(self.deliver, self.deliver_report).feed
         self.pipes.adopt(others.fileno(), others.read)

@@ -19,16 +19,24 @@ from windlass.cli.request import Asked, read_request, warn
 from windlass.cli.study_options import CommandWithProgram, study_options
 from windlass.core.counted import counted
 from windlass.core.errors import input_error
+from windlass.core.paths import StudyPaths
 from windlass.core.units import parse_duration_s, render_duration
 from windlass.flow import Reporter, check_plan
+from windlass.measure.scaling import (
+    kept_aside,
+    parse_counts,
+    point_of,
+    write_scaling,
+)
 from windlass.measure.spread import Spread, choose_spread
 from windlass.measure.start import (
     Wish,
     measure_study,
 )
-from windlass.measured import Measurement
+from windlass.measured import Measurement, Scaling
 from windlass.view.curve import render_measurement
 from windlass.view.curve_svg import render_curve_svg
+from windlass.view.scaling import render_scaling, render_scaling_svg
 
 _LEAST_S = 1.0
 _PLOT_HINT = "--plot FILE.svg names a file that can be written"
@@ -57,6 +65,11 @@ _PLOT_HINT = "--plot FILE.svg names a file that can be written"
     is_flag=True,
     help="Measure only what one trial needs, not how many share a device best.",
 )
+@click.option(
+    "--scaling",
+    metavar="N,N,…",
+    help="With a launcher: measure one trial with each of these numbers of processes, e.g. 1,2,4.",
+)
 @click.option("--plot", metavar="FILE", help="Also draw the curve into this SVG file.")
 @json_option
 @click.pass_context
@@ -66,6 +79,7 @@ def command(
     limit: str,
     trial_limit: str,
     no_curve: bool,
+    scaling: str | None,
     plot: str | None,
     as_json: bool,
     **options: Any,
@@ -80,6 +94,8 @@ def command(
     study's folder, and `plan` and `run` ask for exactly that. On a cluster it takes one short job with one GPU.
     """
     wish = _read_wish(limit, trial_limit, not no_curve)
+    if scaling is not None:
+        return _scale(ctx.meta["arguments"], options, wish, scaling, plot, as_json)
     if plot is not None:
         _check_plot(plot, wish)
     asked = _read_request(ctx.meta["arguments"], options)
@@ -99,6 +115,43 @@ def command(
         )
     if plot is not None:
         _draw(measurement, plot, asked.study.name)
+    return 0
+
+
+def _scale(
+    arguments: tuple[str, ...],
+    options: dict[str, Any],
+    wish: Wish,
+    scaling: str,
+    plot: str | None,
+    as_json: bool,
+) -> int:
+    """Measure one trial alone with each number of processes, and say what more of them bring."""
+    counts = parse_counts(scaling)
+    if plot is not None:
+        _check_plot(plot, wish)
+    asked = read_request(arguments, dict(options))
+    kind = "gpus" if asked.plan.settings["gpus"].value else "processes"
+    paths = StudyPaths(asked.plan.folder)
+    points = []
+    with kept_aside(paths.measured):
+        for count in counts:
+            _say(f"{counted(count, 'process', 'processes')}:")
+            sized = (
+                {"gpus": float(count)} if kind == "gpus" else {"processes": count, "cpus": count}
+            )
+            one = read_request(arguments, {**options, **sized})
+            spread = dataclasses.replace(choose_spread(one.study, ()), alone=1)
+            alone = dataclasses.replace(wish, curve=False)
+            points.append(point_of(count, _measure(one, spread, alone)))
+    result = Scaling(kind, tuple(points))
+    write_scaling(paths.folder, result)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result), indent=2))
+    else:
+        print(render_scaling(result), end="", flush=True)
+    if plot is not None:
+        _write_plot(plot, render_scaling_svg(result, asked.study.name))
     return 0
 
 
@@ -187,11 +240,15 @@ class _Warner(Reporter):
 def _draw(measurement: Measurement, path: str, title: str) -> None:
     """Write the curve as a picture. A measurement without a curve only causes a warning."""
     try:
-        text = render_curve_svg(measurement, title)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        _write_plot(path, render_curve_svg(measurement, title))
     except ValueError as error:
         warn([f"nothing to draw: {error}"])
+
+
+def _write_plot(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise input_error(f"{path}: {error.strerror}", _PLOT_HINT) from error
 

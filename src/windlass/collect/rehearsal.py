@@ -79,9 +79,8 @@ class Seen:
 
     def _take_end(self, event: Ended) -> None:
         """Count a trial that has ended, with its memory and time."""
-        self.largest_mb = max(
-            self.largest_mb, event.use.get("mem_mb") or event.fields.get("rss_mb") or 0.0
-        )
+        on_node_mb = event.use.get("node_mb") or event.use.get("mem_mb")
+        self.largest_mb = max(self.largest_mb, on_node_mb or event.fields.get("rss_mb") or 0.0)
         if event.cause == Cause.DONE.value:
             self.done += 1
             self.longest_s = max(self.longest_s or 0.0, event.own_s or 0.0)

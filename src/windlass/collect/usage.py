@@ -103,15 +103,15 @@ def _fold_variant(variant: tuple[Any, ...], records: Sequence[TrialRecord]) -> V
     # A duration that is only an upper bound, because nobody could look when the trial ended, is no evidence.
     timed = [record for record in done if not used(record, "late_s")]
     times = sorted(s for record in timed if (s := as_number(record.duration_s)) is not None)
-    cores = sorted(c for record in records if (c := cores_of(record)) is not None)
+    cores = sorted(c for record in records if (c := node_cores_of(record)) is not None)
     return VariantUse(
         variant=variant,
         done=len(done),
         memory_mb=max(
-            (mb for record in records if (mb := memory_mb_of(record)) is not None), default=None
+            (mb for record in records if (mb := node_mb_of(record)) is not None), default=None
         ),
         gpu_mb=max(
-            (mb for record in records if (mb := used(record, "gpu_mb")) is not None), default=None
+            (mb for record in records if (mb := node_gpu_mb_of(record)) is not None), default=None
         ),
         cores=percentile(cores, 0.9),
         time_s=_three(times),
@@ -142,9 +142,27 @@ def used(record: TrialRecord, key: str) -> float | None:
 
 
 def memory_mb_of(record: TrialRecord) -> float | None:
-    """Peak memory: of the whole tree where it was sampled, else of its largest process."""
+    """Peak memory, the sum over its nodes: of all processes where it was sampled, else of the largest one."""
     sampled = used(record, "mem_mb")
     return sampled if sampled is not None else as_number(record.rss_mb)
+
+
+def node_mb_of(record: TrialRecord) -> float | None:
+    """Peak memory on the node where it was highest: a request names what one node needs."""
+    on_node = used(record, "node_mb")
+    return on_node if on_node is not None else memory_mb_of(record)
+
+
+def node_gpu_mb_of(record: TrialRecord) -> float | None:
+    """GPU memory on the node where it was highest."""
+    on_node = used(record, "node_gpu_mb")
+    return on_node if on_node is not None else used(record, "gpu_mb")
+
+
+def node_cores_of(record: TrialRecord) -> float | None:
+    """Cores used on the node where most were."""
+    on_node = used(record, "node_cores")
+    return on_node if on_node is not None else cores_of(record)
 
 
 def cores_of(record: TrialRecord) -> float | None:

@@ -118,6 +118,9 @@ def run_rank(command: List[str]) -> int:
     out, err = copy_output(child, rank)
     status = child.wait()
     told: Dict[str, object] = {"rank": int(rank), "code": max(0, status), "sig": max(0, -status)}
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    told["rss_mb"] = round(used.ru_maxrss / 1024, 1)  # of the largest process of the rank
+    told["cpu_s"] = round(used.ru_utime + used.ru_stime, 3)
     if status:
         told["tail"] = read_error_file() or (err.tail or out.tail).decode("utf-8", "replace")
     report(told)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from windlass.core.errors import Problem
+from windlass.launchers.base import PLAIN
 from windlass.model import Plan
 from windlass.plan.source_line import make_problem
 
@@ -83,3 +84,8 @@ def find_process_warnings(plan: Plan, words: list[str]) -> Iterator[str]:
             f"{named} is the same for all trials: two on one node meet each other there, and one of them fails; "
             "leave it out with `launch: torchrun`, which gives each trial a port of its own"
         )
+
+
+def has_launcher(plan: Plan) -> bool:
+    """Whether something starts the processes of a trial, so that it may have several."""
+    return bool(plan.settings["launch"].value != PLAIN)

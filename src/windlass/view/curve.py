@@ -220,7 +220,9 @@ def render_measurement(
     """The whole answer of `windlass measure`, down to the next command, in which `arguments` name the study."""
     parts = [_head(measurement)]
     if measurement.probes:
-        parts.append("what one trial needs\n" + render_table(_probe_rows(measurement)))
+        parts.append(
+            "what one trial needs\n" + render_table(_probe_rows(measurement)) + _ranks(measurement)
+        )
     warnings = [*measurement.warnings, *_probe_warnings(measurement), *_reasons(measurement)]
     if warnings:
         parts.append("".join(f"warning: {text}\n" for text in warnings))
@@ -233,6 +235,23 @@ def render_measurement(
     parts.append(_choice(measurement, arguments))
     text = "\n".join(part for part in parts if part)
     return _to_ascii(text) if ascii_only else text
+
+
+def _ranks(measurement: Measurement) -> str:
+    """What one rank takes of a trial with a launcher; "" without one."""
+    probes = [probe for probe in measurement.probes if probe.ranks and probe.rank_mb is not None]
+    if not probes:
+        return ""
+    most = max(probes, key=lambda probe: probe.rank_mb or 0.0)
+    parts = [f"{render_mb(most.rank_mb or 0.0)} of memory"]
+    if most.rank_cores is not None:
+        parts.append(f"{most.rank_cores:g} cores")
+    if most.rank_gpu_mb is not None:
+        parts.append(f"{render_mb(most.rank_gpu_mb)} of GPU memory")
+    text = f"of its {most.ranks} ranks, the largest takes {', '.join(parts)}"
+    if most.all_nodes_mb is not None:
+        text += f"; the table is of the first node, all nodes together take {render_mb(most.all_nodes_mb)}"
+    return text + "\n"
 
 
 def _head(measurement: Measurement) -> str:

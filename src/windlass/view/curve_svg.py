@@ -12,7 +12,7 @@ from windlass.view.curve import MODE_WORDS, Curve, axis_ticks, curve_of, places_
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 28, 64, 56
 # Colours that hold on light and dark ground and for eyes that do not tell red from green.
-_STYLE = """\
+PICTURE_STYLE = """\
 text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #24292f }
 .ground { fill: #ffffff } .title { font-size: 15px; font-weight: 600 } .small { font-size: 12px; fill: #57606a }
 .grid { stroke: #d8dee4; stroke-width: 1 } .axis { stroke: #57606a; stroke-width: 1 }
@@ -55,7 +55,7 @@ def render_curve_svg(measurement: Measurement, title: str = "") -> str:
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(_alt(curve, named))}">'
     ground = '<rect class="ground" width="100%" height="100%" rx="6"/>'
-    return "\n".join([head, f"<style>{_STYLE}</style>", ground, *body, "</svg>"]) + "\n"
+    return "\n".join([head, f"<style>{PICTURE_STYLE}</style>", ground, *body, "</svg>"]) + "\n"
 
 
 def _alt(curve: Curve, named: str) -> str:

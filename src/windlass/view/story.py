@@ -145,6 +145,16 @@ def _memory_mb(end: Mapping[str, Any]) -> float | None:
     return end["rss_mb"] if end.get("rss_mb", 0.0) > _AGENT_MB else None
 
 
+def _render_ranks(use: Mapping[str, Any]) -> str:
+    """Beside the memory of a trial with a launcher: how much of it the largest rank and node took."""
+    if not use.get("ranks") or not use.get("rank_mb"):
+        return ""
+    parts = [f"{render_mb(use['rank_mb'])} for the largest rank"]
+    if use.get("node_mb"):
+        parts.append(f"{render_mb(use['node_mb'])} on the node with most")
+    return f" in {use['ranks']} ranks ({', '.join(parts)})"
+
+
 def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
     """How an attempt ended, how long it took and how much memory it used; for one under way, how long it has run."""
     end = story.end
@@ -160,5 +170,5 @@ def _ending(story: AttemptStory, alive: Mapping[str, bool]) -> str:
         text += "; another agent had taken the trial over"
     memory_mb = _memory_mb(end)
     if memory_mb is not None:
-        text += f", {render_mb(memory_mb)}"
+        text += f", {render_mb(memory_mb)}{_render_ranks(end.get('use') or {})}"
     return f"{text}; {end['note']}" if end.get("note") else text

@@ -7,11 +7,12 @@ of one core; trials that are over before the first look are known by what the ke
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from windlass.agent.child import Attempt
 from windlass.agent.config import AgentConfig
 from windlass.agent.gauge.meter import Meter, Sample
+from windlass.agent.gauge.nodes import NodeUse, add_up, read_node_use
 from windlass.agent.gauge.nvml import Nvml, NvmlError
 from windlass.agent.gauge.peaks import Peaks
 from windlass.agent.report.progress import Estimate, Progress, Rate
@@ -32,6 +33,7 @@ class AttemptGauge:
         self.progress = Progress(config.progress_pattern)
         self.steps = _steps(config.progress_steps, attempt.trial.settings)
         self.concurrency = 1  # the most trials on its device at a time, itself included
+        self.elsewhere: Dict[str, NodeUse] = {}  # node → what it takes there, by its companion
         self._reserved_mb: Dict[int, float] = {}  # process → what the framework in it has reserved
 
     @property
@@ -51,7 +53,11 @@ class AttemptGauge:
             self.rate.add(when, seen.step)
 
     def take_report(self, message: Dict[str, Any]) -> None:
+        """From the framework in one of its processes, or from the companion on another node."""
         try:
+            if "used" in message:
+                self.elsewhere[str(message["node"])] = read_node_use(message["used"])
+                return
             self._reserved_mb[int(message["pid"])] = float(message["reserved_mb"])
         except (KeyError, TypeError, ValueError):
             pass  # not from us
@@ -67,7 +73,7 @@ class AttemptGauge:
     def to_json(self, attempt: Attempt) -> Dict[str, Any]:
         """For the record of its end; what is not known is left out. Empty where nothing was seen."""
         peaks, last = self.peaks, self.peaks.last
-        if last is None and self.rate.first_step_s is None:
+        if last is None and self.rate.first_step_s is None and attempt.ranks is None:
             return {}
         use: Dict[str, Any] = {"k": self.concurrency}
         lasted_s = max(attempt.ended - attempt.started, 1e-6)
@@ -83,6 +89,9 @@ class AttemptGauge:
             use["gpu_src"] = peaks.gpu_source
         if peaks.gpu_percent is not None:
             use["gpu_pct"] = round(peaks.gpu_percent, 1)
+        if attempt.ranks is not None or self.elsewhere:
+            ended = attempt.ranks.ended if attempt.ranks is not None else {}
+            use.update(add_up(peaks, self.elsewhere, ended, lasted_s))
         if self.rate.first_step_s is not None:
             use["first_s"] = round(self.rate.first_step_s, 3)
         if self.rate.per_s is not None:
@@ -103,7 +112,9 @@ class AttemptGauge:
             ]
         last = self.peaks.last
         if last is not None:
-            message["mem"] = round(last.memory_mb)
+            message["mem"] = round(
+                last.memory_mb + sum(use.now_mb for use in self.elsewhere.values())
+            )
             if last.gpu_memory_mb is not None:
                 message["gpu"] = round(last.gpu_memory_mb)
             if last.gpu_percent is not None:
@@ -123,6 +134,8 @@ class Gauges:
         self._fresh: List[Attempt] = []
         self._next = 0.0
         self.nvml: Optional[Nvml] = None
+        # Has an attempt measured on other nodes as well.
+        self.spread: Callable[[Attempt], None] = lambda attempt: None
         self.problem = ""  # why there are no figures of the GPU, if there are none
 
     def open(self) -> None:
@@ -140,6 +153,9 @@ class Gauges:
 
     def begin(self, attempt: Attempt) -> None:
         """Its process is there. What follows costs nothing for trials that are over in a moment."""
+        if attempt.ranks is not None:
+            self.of(attempt)
+        self.spread(attempt)
         if not self._attempts and not self._fresh:
             self._next = max(self._next, time.monotonic() + (self._every_s or _FIRST_S))
         if self.nvml is not None:
@@ -150,7 +166,12 @@ class Gauges:
     def _watch(self, attempt: Attempt) -> None:
         if self._meter is not None and attempt.pid:
             self._attempts[attempt.trial.id] = attempt
-            self._meter.watch(attempt.trial.id, attempt.pid, attempt.slot.gpus or None)
+            self._meter.watch(
+                attempt.trial.id,
+                attempt.pid,
+                attempt.slot.gpus or None,
+                has_ranks=attempt.ranks is not None,
+            )
 
     def end(self, attempt: Attempt) -> None:
         if self._attempts.pop(attempt.trial.id, None) is not None and self._meter is not None:

@@ -47,6 +47,7 @@ class GpuMeter:
         self._since_us: Dict[int, int] = {}
         self._numbers_are_ours = _in_first_namespace()
         self.problem = ""  # why figures are missing, if they are
+        self.by_process: Dict[int, float] = {}  # process → MB, as of the last reading
 
     def watch(self, trial: str, visible: Optional[str]) -> None:
         """A trial is about to begin on these devices (CUDA_VISIBLE_DEVICES; None is all)."""
@@ -78,16 +79,23 @@ class GpuMeter:
                 sharers[device.handle] = sharers.get(device.handle, 0) + 1
         ours = frozenset(pid for pids in members.values() for pid in pids)
         readings = {}
+        self.by_process = {}
         for handle, device in devices.items():
             reading = self._read_device(device)
             if reading is not None:
                 readings[handle] = reading
+                self._add_processes(reading)
                 if not ours.isdisjoint(reading.processes):
                     self._numbers_are_ours = True
         return {
             trial: self._use(on, members.get(trial, set()), ours, readings, sharers)
             for trial, on in self._trials.items()
         }
+
+    def _add_processes(self, reading: _Reading) -> None:
+        for pid, used in reading.processes.items():
+            if used is not None:
+                self.by_process[pid] = self.by_process.get(pid, 0.0) + used / _MB
 
     def _read_device(self, device: Device) -> Optional[_Reading]:
         try:

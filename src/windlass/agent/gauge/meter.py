@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from windlass.agent.gauge.counters import NOTHING, Counters, at_least, minus, plus
 from windlass.agent.gauge.gpu_meter import GpuMeter, GpuUse
 from windlass.agent.gauge.nvml import Nvml
 
+RANK_MARK = (
+    b"WINDLASS_RANK="  # in the environment of the processes of one rank, see launchers/_task.py
+)
 PSS, RSS, MIXED = "pss", "rss", "mixed"
 
 _MB = 1024 * 1024
@@ -31,6 +35,15 @@ _PSS_STALE_S = 30.0
 _LOOK_AGAIN_S = 60.0
 _LOOKS = 3  # at a new process of ours: between fork and exec it has its parent's environment
 _GHOST_SCANS = 2
+
+
+class RankUse(NamedTuple):
+    """One rank of a trial: its processes together, at one moment."""
+
+    memory_mb: float
+    rss_mb: float  # RSS of the largest of its processes
+    cpu_s: float
+    gpu_mb: Optional[float] = None  # where the driver tells it of each process
 
 
 class Sample(NamedTuple):
@@ -51,6 +64,7 @@ class Sample(NamedTuple):
     gpu_percent: Optional[float] = None
     gpu_percent_source: Optional[str] = None
     largest_mb: float = 0.0  # RSS of the largest of its processes
+    ranks: Mapping[int, RankUse] = {}  # of a trial with a launcher
 
 
 class _Stat(NamedTuple):
@@ -67,11 +81,6 @@ class _Stat(NamedTuple):
     rss_mb: float
 
 
-# CPU seconds, bytes read, written, fetched from storage, sent to it: of a process and the children it has waited for.
-_Counters = Tuple[float, float, float, float, float]
-_NOTHING: _Counters = (0.0, 0.0, 0.0, 0.0, 0.0)
-
-
 class _Process:
     """A member of a trial's tree as last seen."""
 
@@ -83,19 +92,30 @@ class _Process:
         "pss_readable",
         "pss_rss_mb",
         "pss_when",
+        "rank",
+        "rank_looks",
         "stat",
     )
 
     def __init__(self, pid: int, stat: _Stat) -> None:
         self.pid = pid
         self.stat = stat
-        self.counters: _Counters = _NOTHING
+        self.counters: Counters = NOTHING
         # What may have come from children that were waited for.
-        self.inherited: _Counters = _NOTHING
+        self.inherited: Counters = NOTHING
         self.pss_mb: Optional[float] = None
         self.pss_rss_mb = 0.0  # RSS when PSS was read
         self.pss_when = 0.0
         self.pss_readable = True
+        self.rank: Optional[int] = None
+        self.rank_looks = _LOOKS
+
+    def find_rank(self) -> None:
+        """Read from its environment which rank it belongs to; what starts the ranks belongs to none."""
+        self.rank_looks -= 1
+        for variable in (_read(f"/proc/{self.pid}/environ") or b"").split(b"\0"):
+            if variable.startswith(RANK_MARK) and variable[len(RANK_MARK) :].isdigit():
+                self.rank = int(variable[len(RANK_MARK) :])
 
     @property
     def memory_mb(self) -> float:
@@ -113,28 +133,29 @@ class _Ghost:
 
     __slots__ = ("ancestor", "before", "scans_left", "total")
 
-    def __init__(self, ancestor: _Process, before: _Counters) -> None:
+    def __init__(self, ancestor: _Process, before: Counters) -> None:
         self.ancestor = ancestor
         self.before = before
-        self.total = _NOTHING
+        self.total = NOTHING
         self.scans_left = _GHOST_SCANS
 
-    def missing(self) -> _Counters:
-        grown = _minus(self.ancestor.inherited, self.before)
-        return _at_least(_minus(self.total, grown), _NOTHING)
+    def missing(self) -> Counters:
+        grown = minus(self.ancestor.inherited, self.before)
+        return at_least(minus(self.total, grown), NOTHING)
 
 
 class _Watch:
     """A trial under watch."""
 
-    __slots__ = ("counters", "ghosts", "lost", "members", "roots")
+    __slots__ = ("counters", "ghosts", "has_ranks", "lost", "members", "roots")
 
-    def __init__(self) -> None:
+    def __init__(self, has_ranks: bool) -> None:
+        self.has_ranks = has_ranks
         self.roots: Set[int] = set()
         self.members: Dict[int, _Process] = {}
-        self.lost: _Counters = _NOTHING  # of members that nobody waited for
+        self.lost: Counters = NOTHING  # of members that nobody waited for
         self.ghosts: List[_Ghost] = []
-        self.counters: _Counters = _NOTHING
+        self.counters: Counters = NOTHING
 
 
 class Meter:
@@ -156,15 +177,22 @@ class Meter:
         """Why GPU figures are missing, if they are."""
         return self._gpus.problem if self._gpus is not None else ""
 
-    def watch(self, trial: str, pid: int, visible: Optional[str] = None) -> None:
+    def watch(
+        self, trial: str, pid: int, visible: Optional[str] = None, has_ranks: bool = False
+    ) -> None:
         """Measure the tree of `pid`, which leads a process group. Again with another one: both are the trial's.
 
-        `visible` is the trial's CUDA_VISIBLE_DEVICES. Best called before the trial has touched the GPU.
+        With 0 for `pid`, processes are known by their environment alone. `visible` is the trial's
+        CUDA_VISIBLE_DEVICES. Best called before the trial has touched the GPU. With `has_ranks`, the samples tell
+        of each rank.
         """
         if trial not in self._watches:
-            self._watches[trial] = _Watch()
+            self._watches[trial] = _Watch(has_ranks)
             if self._gpus is not None:
                 self._gpus.watch(trial, visible)
+        if not pid:
+            self._strangers.clear()  # its first processes may have been looked at already
+            return
         self._watches[trial].roots.add(pid)
         self._roots[pid] = trial
         self._strangers.pop(pid, None)
@@ -196,8 +224,9 @@ class Meter:
                 {trial: set(watch.members) for trial, watch in self._watches.items()}
             )
         self._sampled = now
+        on_gpu = self._gpus.by_process if self._gpus is not None else {}
         return {
-            trial: _summary(watch, now, gpu.get(trial, GpuUse()))
+            trial: _summary(watch, now, gpu.get(trial, GpuUse()), on_gpu)
             for trial, watch in self._watches.items()
         }
 
@@ -263,11 +292,11 @@ class Meter:
         for process in gone:
             ancestor = _surviving_ancestor(process, gone, watch.members)
             if ancestor is None:
-                watch.lost = _plus(watch.lost, process.counters)
+                watch.lost = plus(watch.lost, process.counters)
                 continue
             if ancestor.pid not in new:
                 new[ancestor.pid] = _Ghost(ancestor, before[ancestor.pid])
-            new[ancestor.pid].total = _plus(new[ancestor.pid].total, process.counters)
+            new[ancestor.pid].total = plus(new[ancestor.pid].total, process.counters)
         watch.ghosts += new.values()
         settled = [
             ghost
@@ -276,13 +305,13 @@ class Meter:
         ]
         for ghost in settled:
             watch.ghosts.remove(ghost)
-            watch.lost = _plus(watch.lost, ghost.missing())
+            watch.lost = plus(watch.lost, ghost.missing())
         total = watch.lost
         for process in watch.members.values():
-            total = _plus(total, process.counters)
+            total = plus(total, process.counters)
         for ghost in watch.ghosts:
-            total = _plus(total, ghost.missing())
-        watch.counters = _at_least(total, watch.counters)
+            total = plus(total, ghost.missing())
+        watch.counters = at_least(total, watch.counters)
 
     def _read_pss(self, now: float) -> None:
         """Spend what time there is on the processes whose memory has changed most since PSS was read."""
@@ -329,7 +358,28 @@ def _surviving_ancestor(
     return members.get(parent)
 
 
-def _summary(watch: _Watch, now: float, gpu: GpuUse) -> Sample:
+def _count_ranks(watch: _Watch, on_gpu: Mapping[int, float]) -> Dict[int, RankUse]:
+    """What each rank takes now. `on_gpu`: process → GPU memory in MB, where the driver says so."""
+    ranks: Dict[int, RankUse] = {}
+    for process in watch.members.values():
+        if process.rank is None and process.rank_looks > 0:
+            process.find_rank()
+        if process.rank is None or process.stat.state in b"ZX":
+            continue
+        so_far = ranks.get(process.rank, RankUse(0.0, 0.0, 0.0))
+        gpu_mb = so_far.gpu_mb
+        if process.pid in on_gpu:
+            gpu_mb = (gpu_mb or 0.0) + on_gpu[process.pid]
+        ranks[process.rank] = RankUse(
+            so_far.memory_mb + process.memory_mb,
+            max(so_far.rss_mb, process.stat.rss_mb),
+            so_far.cpu_s + process.counters[0],
+            gpu_mb,
+        )
+    return ranks
+
+
+def _summary(watch: _Watch, now: float, gpu: GpuUse, on_gpu: Mapping[int, float]) -> Sample:
     living = [process for process in watch.members.values() if process.stat.state not in b"ZX"]
     sources = {PSS if process.pss_mb is not None else RSS for process in living}
     cpu_s, read, written, disk_read, disk_written = watch.counters
@@ -349,36 +399,7 @@ def _summary(watch: _Watch, now: float, gpu: GpuUse) -> Sample:
         gpu_percent=gpu.percent,
         gpu_percent_source=gpu.percent_source,
         largest_mb=max((process.stat.rss_mb for process in living), default=0.0),
-    )
-
-
-def _plus(one: _Counters, other: _Counters) -> _Counters:
-    return (
-        one[0] + other[0],
-        one[1] + other[1],
-        one[2] + other[2],
-        one[3] + other[3],
-        one[4] + other[4],
-    )
-
-
-def _minus(one: _Counters, other: _Counters) -> _Counters:
-    return (
-        one[0] - other[0],
-        one[1] - other[1],
-        one[2] - other[2],
-        one[3] - other[3],
-        one[4] - other[4],
-    )
-
-
-def _at_least(one: _Counters, other: _Counters) -> _Counters:
-    return (
-        max(one[0], other[0]),
-        max(one[1], other[1]),
-        max(one[2], other[2]),
-        max(one[3], other[3]),
-        max(one[4], other[4]),
+        ranks=_count_ranks(watch, on_gpu) if watch.has_ranks else {},
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import resource
 from collections import deque
-from typing import Deque, List, NamedTuple, Optional, Tuple
+from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 
-from windlass.agent.gauge.meter import Sample
+from windlass.agent.gauge.meter import RankUse, Sample
 
 _WINDOW_S = 60.0
 _KEPT = 512
@@ -99,6 +99,7 @@ class Peaks:
         self.workers = 0  # processes that were there for a while
         self.count = 0
         self.largest_mb = 0.0  # RSS of the largest process that was seen
+        self.ranks: Dict[int, RankUse] = {}  # the most that each rank took
         self.memory_source = ""
         self.gpu_source: Optional[str] = None
         self._first: Optional[Sample] = None
@@ -121,6 +122,8 @@ class Peaks:
             self.memory_source = sample.memory_source
         self.memory.add(sample.when, sample.memory_mb)
         self.largest_mb = max(self.largest_mb, sample.largest_mb)
+        for rank, use in sample.ranks.items():
+            self.ranks[rank] = higher_of(self.ranks.get(rank, use), use)
         if sample.gpu_memory_mb is not None:
             if sample.gpu_memory_mb >= self.gpu_memory.peak:
                 self.gpu_source = sample.gpu_source
@@ -194,6 +197,17 @@ class Peaks:
     def levelled(self) -> bool:
         """Whether neither memory nor GPU memory still grows."""
         return self.memory.levelled() and (self.gpu_memory.count == 0 or self.gpu_memory.levelled())
+
+
+def higher_of(one: RankUse, other: RankUse) -> RankUse:
+    """The higher of each figure."""
+    sizes = [mb for mb in (one.gpu_mb, other.gpu_mb) if mb is not None]
+    return RankUse(
+        max(one.memory_mb, other.memory_mb),
+        max(one.rss_mb, other.rss_mb),
+        max(one.cpu_s, other.cpu_s),
+        max(sizes) if sizes else None,
+    )
 
 
 def _cores(first: Optional[Sample], last: Optional[Sample]) -> Optional[float]:

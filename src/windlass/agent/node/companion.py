@@ -41,6 +41,7 @@ from windlass.agent.node.companions import (
     render_message,
 )
 from windlass.agent.node.job import LocalScratch, read_job
+from windlass.agent.node.node_gauge import NodeGauge
 from windlass.agent.node.ready import make_ready
 from windlass.agent.node.store import NodeStore
 from windlass.agent.node.sweep import Mark
@@ -91,6 +92,7 @@ def companion_main(paths: StudyPaths, config: AgentConfig, submission: Optional[
         return 1
     companion = Companion(where, job)
     companion.lease_s, companion.grace_s = config.lease_s, config.grace_s
+    companion.has_gpus = bool(config.gpus or config.gpus_per_slot)
     if ready.folders is not None and not is_shared:
         fifo = os.path.join(where["runtime"], METRICS)
         agent = os.path.join(where["runtime"], os.path.basename(paths.agent))
@@ -152,6 +154,8 @@ class Companion:
         self._request = b""  # the beginning of a request
         self.lease_s = 0.0  # 0: nobody ends trials here whose agent cannot reach its folder
         self.grace_s = 0.0
+        self.has_gpus = False
+        self._gauge: Optional[NodeGauge] = None  # made with the first trial
         self._page: Optional[FencePage] = None
         self._ports: Dict[int, socket.socket] = {}  # attempt → the port that is held for it
         self.workplace: Optional[Workplace] = None
@@ -187,8 +191,13 @@ class Companion:
         """Until the agent ends."""
         sources: List[int] = [0] if self._fifo is None else [0, self._fifo]
         while True:
-            readable, _, _ = select.select(sources, [], [], _LOOK_S if self._keeping else None)
+            wait_s = self._gauge.wait_s() if self._gauge is not None else None
+            if self._keeping:
+                wait_s = _LOOK_S
+            readable, _, _ = select.select(sources, [], [], wait_s)
             self._settle()
+            if self._gauge is not None:
+                self._gauge.look()
             if self._fifo in readable:
                 self._forward(_READ_BYTES)
             if 0 in readable:
@@ -220,12 +229,16 @@ class Companion:
             signal_ranks(self._agent, request["attempt"], request["number"])
         elif request["do"] == "file" and self._made:
             answer = self._put_file(request)
+        elif request["do"] == "measure":
+            self._measure(request)
         elif request["do"] == "port":
             answer = self._hold_port(request)
         elif request["do"] == "begin":
             answer = self._begin(request)
         elif request["do"] == "end":
             self._forward(_DRAIN_BYTES)
+            if self._gauge is not None:
+                self._gauge.end(request["attempt"])
             held = self._ports.pop(request["attempt"], None)
             if held is not None:
                 held.close()
@@ -262,6 +275,15 @@ class Companion:
                 self._agent, self._page, FenceRule(self.lease_s, self.grace_s, signal.SIGTERM)
             )
             threading.Thread(target=_hold_clock, args=(fence,), daemon=True).start()
+
+    def _measure(self, request: Dict[str, Any]) -> None:
+        """Measure an attempt here, unless the agent sees the processes of this node itself."""
+        if self._same_kernel:
+            return
+        if self._gauge is None:
+            send = partial(_send_bytes, LOG)
+            self._gauge = NodeGauge(self._agent, node_name(), self.has_gpus, send)
+        self._gauge.begin(request["attempt"], request["trial"], request["ranks"])
 
     def _hold_port(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """A port for a trial whose first node this is."""

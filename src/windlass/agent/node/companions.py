@@ -203,6 +203,11 @@ class Companions:
         """A write that was begun so long ago has reached the study's folder: trials on other nodes may go on, too."""
         self.tell("proof", age_s=round(age_s, 3))
 
+    def measure(self, attempt: Attempt) -> None:
+        """Have an attempt measured on all other nodes; what is found comes as reports to `deliver`."""
+        has_ranks = attempt.ranks is not None
+        self.tell("measure", attempt=attempt.attempt, trial=attempt.trial.id, ranks=has_ranks)
+
     def ask(self, do: str, **values: Any) -> int:
         """Have something done on all other nodes; `answers` has what became of it under the number returned."""
         self._asked += 1

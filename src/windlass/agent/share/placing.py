@@ -13,6 +13,7 @@ from windlass.agent.child import Attempt
 from windlass.agent.config import AgentConfig, Slot
 from windlass.agent.node.companions import Companions, node_name
 from windlass.agent.share.ports import any_port, hold_port, write_task
+from windlass.core.journal.events import finite_number
 from windlass.core.queue.ask import ask
 from windlass.launchers.base import PLAIN, Placement, count_processes
 
@@ -159,10 +160,11 @@ class Ranks:
             self.begun.setdefault(rank, node)
             if "code" in told:
                 code, number = int(told["code"]), int(told.get("sig", 0))
-                tail = str(told.get("tail", ""))
-                self.ended.setdefault(
-                    rank, {"node": node, "code": code, "sig": number, "tail": tail}
-                )
+                end: Dict[str, Any] = {"node": node, "code": code, "sig": number}
+                end["tail"] = str(told.get("tail", ""))
+                end["rss_mb"] = finite_number(told.get("rss_mb")) or 0.0
+                end["cpu_s"] = finite_number(told.get("cpu_s")) or 0.0
+                self.ended.setdefault(rank, end)
         except (KeyError, TypeError, ValueError):
             pass  # not from us
 

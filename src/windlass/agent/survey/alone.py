@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from windlass.agent.child import Attempt, Trial
 from windlass.agent.gauge.gauge import AttemptGauge
+from windlass.agent.gauge.nodes import add_up
 from windlass.agent.gauge.peaks import Level
 from windlass.agent.report.progress import Estimate
 
@@ -71,6 +72,8 @@ def render_probe(
             disk_read_mb=round(last.disk_read_bytes / _MB, 1),
             disk_written_mb=round(last.disk_written_bytes / _MB, 1),
         )
+    if attempt.ranks is not None or gauge.elsewhere:
+        probe.update(_of_ranks(gauge, attempt, ran_s))
     probe["bound_by"] = bound_by(gauge, cores)
     probe["says"] = _oddities(probe, wants_gpu and peaks.gpu_memory.count >= _FEWEST_LOOKS)
     uneven = gauge.rate.uneven_period()
@@ -85,6 +88,17 @@ def render_probe(
             "windlass.log(step=…) or a longer --trial-limit would tell"
         )
     return probe
+
+
+def _of_ranks(gauge: AttemptGauge, attempt: Attempt, ran_s: float) -> Dict[str, Any]:
+    """What the largest rank takes, and all nodes together; the other figures are of the agent's own node."""
+    ended = attempt.ranks.ended if attempt.ranks is not None else {}
+    used = add_up(gauge.peaks, gauge.elsewhere, ended, max(ran_s, 1e-3))
+    names = ("ranks", "rank_mb", "rank_cores", "rank_gpu_mb")
+    found: Dict[str, Any] = {name: used[name] for name in names if name in used}
+    if gauge.elsewhere:
+        found["all_nodes_mb"] = used["mem_mb"]
+    return found
 
 
 def _round(value: Optional[float]) -> Optional[float]:

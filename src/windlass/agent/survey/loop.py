@@ -16,6 +16,7 @@ from windlass.agent.runner import Runner
 from windlass.agent.share.mps import Mps
 from windlass.agent.survey.room import usable_cores
 from windlass.agent.survey.survey import Survey
+from windlass.launchers.base import PLAIN as LAUNCH_PLAIN
 from windlass.trial.reserved import SITECUSTOMIZE, VARIABLE
 
 MakeMps = Callable[[str], Mps]
@@ -24,7 +25,13 @@ _WRITE_S = 10.0
 
 
 def survey_slots(config: AgentConfig) -> List[Slot]:
-    """As many places as could ever be tried, all on the first device."""
+    """As many places as could ever be tried, all on the first device.
+
+    With a launcher, trials on GPUs or on several nodes have one place: each takes all devices that it asks for.
+    """
+    if config.launch != LAUNCH_PLAIN and (config.gpus_per_slot or config.trial_nodes > 1):
+        count = max(1, int(config.gpus_per_slot))
+        return [Slot(0, ",".join(config.gpus[:count]) or None)]
     device = config.gpus[0] if config.gpus else None
     return [Slot(number, device) for number in range(usable_cores())]
 

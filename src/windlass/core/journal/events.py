@@ -28,7 +28,10 @@ end     {e,t,i,n,cause,code,sig,start,dur,stage,stage_s,out_s,out,rss_mb,cpu_s,s
                                {mem_mb, mem_src, gpu_mb, gpu_src, gpu_pct, cores, first_s, rate, steps, read_mb,
                                written_mb, k, before_s}: peaks of its whole tree, `gpu_pct` and `cores` on average,
                                `first_s` to its first step, `rate` steps a second, `k` trials on its device at a time,
-                               `before_s` seconds of the earlier sessions that led to `from`
+                               `before_s` seconds of the earlier sessions that led to `from`. With a launcher also
+                               {ranks, rank_mb, rank_cores, rank_gpu_mb}: how many ranks, and the most that one of
+                               them took; memory and cores are then sums over its nodes, and {node_mb, node_cores,
+                               node_gpu_mb} are those of the node with most, where there are several
 beat    {e,t,live}             the agent is alive; `live` maps trial `i` to {step, m, p, mem, gpu, pct} for attempts
                                under way: `p` is [step, of how many, seconds left], `mem` and `gpu` are MB now
 level   {e,t,trials,slots,since_s,mem_mb,mem_peak_mb,most_mb,gpu_mb,gpu_total_mb,levelled,growing_mb_per_min,

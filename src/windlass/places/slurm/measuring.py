@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from windlass.model import Plan
+from windlass.plan.refuse_processes import has_launcher
 from windlass.site.cluster import Cluster
 
 _JOB_MARGIN_S = 300.0  # for making the node ready, and for the end
@@ -39,13 +40,18 @@ def plan_measuring_job(plan: Plan, cluster: Cluster, limit_s: float) -> tuple[Pl
     wanted_s = math.ceil((limit_s + _JOB_MARGIN_S) / 60) * 60
     time_s = int(min([wanted_s, *(limit for limit in limits if limit)]))
     room_s = max(time_s - _JOB_MARGIN_S, time_s / 2)
+    # With a launcher, one trial has all of its devices, tasks and nodes: fewer would be another trial.
+    is_launched = has_launcher(plan)
+    trial_nodes = (plan.settings["nodes"].value or asked.nodes) if is_launched else 1
+    a_node = max(1, plan.slots * trial_nodes // max(1, asked.nodes))  # trials, on each node
     request = replace(
         asked,
+        tasks=max(1, asked.tasks // a_node) if is_launched else asked.tasks,
         job_name=f"{asked.job_name}-measure",
         cpus=cpus,
         memory_mb=memory_mb,
-        gpus=min(1, asked.gpus),
-        nodes=1,
+        gpus=asked.gpus // a_node if is_launched else min(1, asked.gpus),
+        nodes=trial_nodes,
         time_s=time_s,
         throttle=None,
         notice_s=0,
